@@ -1,4 +1,4 @@
-"""Coroutines run at once so that a failure leaves none behind; threads of a table; the event loop of blocking calls."""
+"""Runs coroutines in parallel, so that a failure leaves none behind; threads of a table; the loop of blocking calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Second = TypeVar("Second")
 
 
 class TableThreads(ThreadPoolExecutor):
-    """The threads that plan and decode for one table: refuses work that would never be done, and says why.
+    """The threads that plan and decode for one table. It refuses work that no thread would do, and says why.
 
     Args:
         thread_count: Largest number of threads; None means one per processor.
@@ -33,7 +33,7 @@ class TableThreads(ThreadPoolExecutor):
         self._is_closed = False
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
-        """Hand over a call."""
+        """Submit a call."""
         if self._is_closed:
             raise InvalidInputError("the table was closed; open it again to read it", kind="TableClosed")
         if self._process_id != os.getpid():  # a forked process inherits the object but not the threads
@@ -44,15 +44,15 @@ class TableThreads(ThreadPoolExecutor):
         return super().submit(fn, *args, **kwargs)
 
     def close(self) -> None:
-        """Take no more work and let the threads end; work that was taken is done, for those who wait for it."""
+        """Accept no more work and let the threads end; accepted work is completed for its callers."""
         self._is_closed = True
         self.shutdown(wait=False)
 
 
 async def gather_or_cancel(coroutines: Sequence[Coroutine[object, object, Result]]) -> list[Result]:
-    """Run coroutines at once and return their results in order.
+    """Run coroutines in parallel and return their results in order.
 
-    When one fails, the others are cancelled and awaited, and its error is raised as it is: callers catch
+    When one fails, the others are cancelled and awaited. Its error is raised unchanged: callers catch
     ``NotFoundError``, not a group with one inside.
     """
     if len(coroutines) == 1:
@@ -68,13 +68,13 @@ async def gather_or_cancel(coroutines: Sequence[Coroutine[object, object, Result
 async def both(
     first: Coroutine[object, object, First], second: Coroutine[object, object, Second]
 ) -> tuple[First, Second]:
-    """Run two coroutines of different results at once; see :func:`gather_or_cancel`."""
+    """Run two coroutines with different results in parallel; see :func:`gather_or_cancel`."""
     results = await gather_or_cancel(cast("list[Coroutine[object, object, Any]]", [first, second]))
     return results[0], results[1]
 
 
 class BackgroundLoop:
-    """An event loop in a daemon thread of its own, started when first used and again after a fork."""
+    """An event loop in a daemon thread of its own, started on first use and again after a fork."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -118,7 +118,7 @@ background = BackgroundLoop()
 _Result = TypeVar("_Result")
 
 _POLL_S = 0.1
-"""How often a thread that waits for the event loop looks whether it should give up."""
+"""How often a thread that waits for the event loop checks whether it should give up."""
 
 
 async def run_to_end(work: Callable[[threading.Event], _Result]) -> _Result:
@@ -138,7 +138,7 @@ async def run_to_end(work: Callable[[threading.Event], _Result]) -> _Result:
 def wait_in_thread(
     coroutine: Coroutine[Any, Any, _Result], loop: asyncio.AbstractEventLoop, give_up: threading.Event
 ) -> _Result:
-    """Run a coroutine in the event loop, and wait for it in this thread, which is not the loop's; see :func:`run_to_end`."""
+    """Run a coroutine in the event loop, and wait in this thread, which is another one; see :func:`run_to_end`."""
     future = asyncio.run_coroutine_threadsafe(coroutine, loop)
     while not wait([future], _POLL_S).done:
         if give_up.is_set():
@@ -148,6 +148,6 @@ def wait_in_thread(
 
 
 def _forget(thread: asyncio.Task[_Result]) -> None:
-    """Take what a cancelled thread raised, which asyncio would complain about otherwise; nobody waits for it any more."""
+    """Retrieve the error of a cancelled thread, which asyncio would otherwise log; no task waits for it any more."""
     if not thread.cancelled():
         thread.exception()

@@ -1,4 +1,4 @@
-"""Every knob of a read, with its default and the reason for it. Leaf functions take their knobs as arguments."""
+"""Defines every option of a read, with its default and the reason for it. Leaf functions take these as arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coldparquet.errors import InvalidInputError
 from coldparquet.prices import PriceTable, RestoreTier
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
-"""Written with or without a B behind them, in letters of any case."""
+"""With or without a B at the end, in any case."""
 
 _SIZE = re.compile(r"(?P<number>\d{1,15}(\.\d{1,6})?) ?(?P<unit>[A-Za-z]{0,3})", re.ASCII)
 
@@ -19,7 +19,7 @@ def parse_byte_count(text: str) -> int:
     """Parse a number of bytes, such as ``1000000``, ``250MB`` or ``1.5GiB``.
 
     Raises:
-        ValueError: It does not read so. The message says what it must be, and is about no name.
+        ValueError: It is not a number of bytes. The message gives the form, without an option's name.
     """
     match = _SIZE.fullmatch(text.strip())
     unit = None if match is None else _UNITS.get(match["unit"].upper().removesuffix("B"))
@@ -33,7 +33,7 @@ MIB = 1024 * KIB
 
 Goal: TypeAlias = Literal["fast", "cheap", "few-requests", "few-bytes"]
 When: TypeAlias = Literal["auto", "always", "never"]
-"""``auto``: where the cost model says that it pays."""
+"""``auto``: if it pays by the cost model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +41,14 @@ class Coalescing:
     """How chunk ranges become requests."""
 
     gap_bytes: int
-    """Ranges at most this far apart are fetched as one."""
+    """Ranges at most this far apart become one request."""
     max_request_bytes: int
     """Longer requests are split."""
     least_part_bytes: int
-    """Requests are split further, down to about this length, as long as fewer are in flight than may be."""
+    """Requests are split further, down to about this length, while connections are idle."""
 
     def part_bytes(self, wanted_bytes: int, max_concurrency: int) -> int:
-        """Return how long requests should be, so that a small read uses all connections and a large one long requests.
+        """Return the length of requests with which small reads use all connections and large ones have long requests.
 
         Args:
             wanted_bytes: All that the read needs.
@@ -59,19 +59,19 @@ class Coalescing:
 
 
 COALESCING_BY_GOAL: dict[Goal, Coalescing] = {
-    # Reading over 128 KiB takes 1.5 ms at 90 MB/s, less than a request costs; wider gaps would make one long transfer
-    # of what parallel requests do at once. 4 MiB take 47 ms, longer than the first byte does. Twice as long they would
-    # fill a connection by 76 % instead of 61 %, but the memory of a scan holds only half as many, so that all of them
-    # together would bring less. Three quarters of a megabyte are 9 ms of transfer: the half of that, which is what splitting
-    # them gains, is as much as the further requests cost in processor time.
+    # Reading over 128 KiB takes 1.5 ms at 90 MB/s, less than a request costs. Wider gaps would turn parallel requests
+    # into one long transfer. 4 MiB take 47 ms, longer than the first byte. Requests of twice that length would use a
+    # connection at 76 % instead of 61 %, but a scan's memory holds only half as many, so all together would deliver
+    # less. Three quarters of a megabyte are 9 ms of transfer. Splitting them gains half of that, which is as much as
+    # the further requests cost in processor time.
     "fast": Coalescing(gap_bytes=128 * KIB, max_request_bytes=4 * MIB, least_part_bytes=768 * KIB),
-    # The gap is at most this: how wide a GET is worth in bytes follows from the prices of the storage class.
+    # The gap is at most this. The prices of the storage class tell how many bytes a GET is worth.
     "cheap": Coalescing(gap_bytes=16 * MIB, max_request_bytes=64 * MIB, least_part_bytes=64 * MIB),
     "few-requests": Coalescing(gap_bytes=16 * MIB, max_request_bytes=64 * MIB, least_part_bytes=64 * MIB),
     "few-bytes": Coalescing(gap_bytes=0, max_request_bytes=8 * MIB, least_part_bytes=768 * KIB),
 }
-"""Gap and request length of each goal where nothing was measured, with the reason for the numbers. What prices and a measured
-speed make of them: :mod:`coldparquet.plan.coalescing`."""
+"""Gap and request length of each goal without measurements, with the reasons. Prices and a measured speed adapt them:
+:mod:`coldparquet.plan.coalescing`."""
 
 
 def _refuse_less(name: str, value: object, minimum: int) -> None:
@@ -85,7 +85,7 @@ def _refuse_other(name: str, value: object, allowed: tuple[object, ...]) -> None
 
 
 MAX_RESTORE_DAYS = 3_650
-"""Ten years. A copy is paid for as long as it stays, so that a slip of the hand must not order one for ever."""
+"""Ten years. A copy is paid for as long as it stays, so a slip of the hand must not order one forever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +96,9 @@ class RestoreTerms:
     days: int = 1
     """How long the restored copy stays; it is paid for as S3 Standard storage."""
     wait: bool = False
-    """Whether a scan waits for the restore: minutes (Expedited) to two days (Bulk from DEEP_ARCHIVE). Otherwise it ends with
-    an ``ArchivedObjectError`` (kind ``RestoreRequested``) that carries a ticket. How far it is says the logger
-    ``coldparquet`` at level ``INFO``; ``Scan.restore`` takes a callback."""
+    """Whether a scan waits for the restore: minutes (Expedited) to two days (Bulk from DEEP_ARCHIVE). Otherwise it ends
+    with an ``ArchivedObjectError`` (kind ``RestoreRequested``) that carries a ticket. The logger ``coldparquet``
+    reports the progress at level ``INFO``; ``Scan.restore`` takes a callback."""
 
     def __post_init__(self) -> None:
         _refuse_other("RestoreTerms.tier", self.tier, ("Expedited", "Standard", "Bulk"))
@@ -113,44 +113,47 @@ class RestoreTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:
-    """How to talk to a store, and what to remember of it. They hold for everything that is read from an open table.
+    """How to access a store, and what to cache of it. They apply to everything that is read from an open table.
 
     Raises:
-        InvalidInputError: A value is not one of these.
+        InvalidInputError: A value is invalid.
     """
 
     max_attempts: int = 8
-    """Times in a row that a request may fail before it is given up; 1 never retries. A broken transfer goes on behind the bytes
-    that arrived, and once a 32nd of the range is there the count begins anew."""
+    """Times in a row that a request may fail before it is given up; 1 never retries. A broken transfer resumes after
+    the bytes that arrived. Once a 32nd of the range has arrived, the count begins again."""
 
     connect_timeout_s: float = 5.0
-    """Longest wait for a connection to S3 or a web server, finding its address included; other stores have timeouts of their own."""
+    """Longest wait for a connection to S3 or a web server, name lookup included; other stores have timeouts of their
+    own."""
 
     stall_timeout_s: float = 20.0
-    """Longest wait for the head of an answer, and for the next 16 KiB of its body or its end, for the same stores. Answers to
-    writes may take 30 times as long. There is no limit for a whole transfer: one that makes progress is not cut."""
+    """Longest wait for the head of an answer, and for the next 16 KiB of its body or its end, for the same stores.
+    Answers to writes may take 30 times as long. There is no limit for a whole transfer: one that makes progress is not
+    aborted."""
 
     hedging: bool = True
-    """Whether a GET that is slower than 95 % of its size class is sent a second time, at most 5 % more requests in all."""
+    """Whether a GET slower than 95 % of its size class is sent a second time, at most 5 % more requests in total."""
 
     cache_limit_bytes: int = 64 * MIB
-    """Fetched ranges that an open table keeps in memory, so that a repeated question sends no request; 0 keeps none. Scans
-    that fetch more than this pass by. It comes on top of ``ReadOptions.memory_limit_bytes``. Local files are never kept."""
+    """Fetched ranges that an open table keeps in memory, so that a repeated question sends no request; 0 keeps none.
+    Larger scans bypass this cache. It comes on top of ``ReadOptions.memory_limit_bytes``. Local files are never
+    kept."""
 
     cache_directory: str | None = None
-    """Directory in which sidecars and fetched ranges are kept between runs, shared by all processes; None keeps nothing. Its
-    files are readable by their owner alone. Only for tables on S3 and web servers that are opened by their URLs: another
-    store, such as one of your own (``store=``), has no name that tells it from the next."""
+    """Directory that keeps sidecars and fetched ranges between runs, shared by all processes; None keeps nothing. Only
+    the owner can read its files. Only for tables on S3 and web servers that are opened by their URLs: another store,
+    such as one of your own (``store=``), has no unique name."""
 
     cache_directory_limit_bytes: int = 1024 * MIB
-    """Most that the directory holds; what was used longest ago goes first."""
+    """Largest size of the directory; the least recently used files are removed first."""
 
     sidecar_trust_s: float = 0.0
-    """How long a kept sidecar is used without asking the store whether it is still the newest (one GET with If-None-Match)."""
+    """How long a kept sidecar is used before the store is asked for a newer one (one GET with If-None-Match)."""
 
     use_catalogue: bool = True
-    """Whether the table's catalogue (``coldparquet pack``), which holds all its sidecars, is looked for; only stores that list
-    versions, as S3 does, are asked for one."""
+    """Whether to use the table's catalogue (``coldparquet pack``), which holds all its sidecars. It is requested only
+    from stores that list versions, as S3 does."""
 
     def __post_init__(self) -> None:
         _refuse_less("StoreOptions.max_attempts", self.max_attempts, 1)
@@ -173,41 +176,42 @@ class StoreOptions:
 class ReadOptions:
     """How to read. Every switch has a default, and none but ``columns_from`` changes what the rows say.
 
-    What comes out:
+    The result:
 
     * ``symbols``: SYMBOL columns as ``"dictionary"``, ``"global"`` (one dictionary for all batches) or ``"string"``.
     * ``strings``: other text as ``"string"`` or ``"dictionary"``.
     * ``batch_rows``: most rows in a record batch.
-    * ``columns_from``: where there is no ``_meta``, the table has the columns of its ``"newest"`` partition, or of ``"all"``.
+    * ``columns_from``: without ``_meta``, the table has the columns of its ``"newest"`` partition, or of ``"all"``.
 
-    What is fetched, and in how many requests:
+    Requests and memory:
 
     * ``goal``: ``"fast"``, ``"cheap"``, ``"few-requests"`` or ``"few-bytes"``.
     * ``coalesce_gap_bytes``, ``max_request_bytes``: gaps read over and longest request, if not those of the goal.
     * ``max_concurrency``: requests in flight at once.
     * ``memory_limit_bytes``, ``decode_threads``: how much is held, and decoded at once.
-    * ``sidecars``: whether plans are made from sidecars or from Parquet footers (True or False).
+    * ``sidecars``: whether plans use sidecars or Parquet footers (True or False).
     * ``sidecar_prefix_bytes``, ``footer_suffix_bytes``: length of the first request for metadata.
 
-    What is left out, see "Reading less" in the README:
+    What is skipped, see "Reading less" in the README:
 
     * ``statistics``: row groups without a matching row (True or False).
     * ``make_constant_columns``: chunks with one value in every row (True or False).
     * ``bloom_filters``: row groups without the value of ``=`` or ``IN`` (True or False).
     * ``page_index``: pages without a matching row (``"auto"``, ``"always"`` or ``"never"``).
-    * ``late_materialisation``: other columns where no row is left (``"auto"``, ``"always"`` or ``"never"``).
+    * ``late_materialisation``: other columns where no row remains (``"auto"``, ``"always"`` or ``"never"``).
 
-    What it may cost, and what to do about archived objects:
+    Limits, and archived objects:
 
     * ``max_bytes``, ``max_requests``, ``max_usd``: a plan above one of these is refused before its first data request.
-    * ``prices``: what requests and bytes cost; None takes the table that comes with the library.
-    * ``check_storage_classes``: whether the storage class of every partition is asked for before its data is.
+    * ``prices``: prices of requests and bytes; None uses the library's table.
+    * ``check_storage_classes``: whether the storage class of every partition is requested before its data.
     * ``archived``, ``restore``: ``"refuse"``, ``"skip"`` or ``"restore"`` partitions in an archive class, and how.
-    * ``unread``: ``"refuse"`` a table beside whose partitions lie files that would not be read, or ``"skip"`` these files.
-    * ``check_page_checksums``: whether the checksums of pages are compared where the writer left any.
+    * ``unread``: ``"refuse"`` a table with files beside its partitions that would not be read, or ``"skip"`` these
+      files.
+    * ``check_page_checksums``: whether to compare the checksums of pages, if the writer left any.
 
     Raises:
-        InvalidInputError: A value is not one of these.
+        InvalidInputError: A value is invalid.
     """
 
     sidecar_prefix_bytes: int = 64 * KIB
@@ -215,10 +219,11 @@ class ReadOptions:
     hardly changes its latency. 32 is the strict protocol: the header alone, then exactly the committed size."""
 
     footer_suffix_bytes: int = 64 * KIB
-    """First GET of a Parquet footer, taken only where a partition has no sidecar."""
+    """First GET of a Parquet footer; only for a partition without sidecar."""
 
     sidecars: bool = True
-    """Whether sidecars and the catalogue are used; False plans from the Parquet footers, for tables with damaged sidecars."""
+    """Whether to use sidecars and the catalogue; False plans from the Parquet footers, for tables with damaged
+    sidecars."""
 
     goal: Goal = "fast"
     """What coalescing aims at; see :data:`COALESCING_BY_GOAL`."""
@@ -230,17 +235,17 @@ class ReadOptions:
     """Longer requests are split and fetched in parallel; None leaves it to the goal."""
 
     max_concurrency: int = 32
-    """Requests in flight at once. One connection brings 55-90 MB/s, so 32 saturate a 20 Gbit/s network."""
+    """Requests in flight at once. One connection delivers 55-90 MB/s, so 32 saturate a 20 Gbit/s network."""
 
     memory_limit_bytes: int = 256 * MIB
-    """What a scan may add to the memory of the process: requests in flight, fetched bytes, rows decoded and not yet taken,
-    and what allocators keep of it, for which 160 MiB are set aside: below 256 MiB a scan may add up to 160 MiB and three
-    eighths of the limit. Beyond it comes the plan, about 2 KiB for each row group that is read. Row groups too large for the
-    limit are read in runs of pages where their pages are known; the one that the consumer waits for always goes on. Text
-    whose pages repeat few long values stays dictionary-encoded until it is handed over, in batches of at most an eighth of
-    the limit (never below 4 MiB) if one row does not take more. Pages that claim to decompress to more than the limit, more
-    than 64 MiB and more than 256 times their bytes are refused (``BudgetExceededError``, kind ``MemoryLimit``), as are pages
-    whose byte strings take so much once they are decoded."""
+    """What a scan may add to the memory of the process: requests in flight, fetched bytes, decoded rows not yet
+    consumed, and what allocators keep of it. For the latter 160 MiB are reserved: below 256 MiB a scan may add up to
+    160 MiB and three eighths of the limit. The plan is extra, about 2 KiB for each row group to read. Row groups too
+    large for the limit are read in runs of pages if their pages are known; the one that the consumer waits for always
+    proceeds. Text whose pages repeat few long values stays dictionary-encoded until delivery. Its batches take at most
+    an eighth of the limit (never below 4 MiB), unless one row takes more. Pages are refused (``BudgetExceededError``,
+    kind ``MemoryLimit``) if they claim to decompress to more than the limit, more than 64 MiB and more than 256 times
+    their bytes. The same holds if their byte strings take that much once decoded."""
 
     decode_threads: int | None = None
     """Threads that decode row groups; None means one per processor. Arrow's own threads share the columns of each."""
@@ -249,34 +254,35 @@ class ReadOptions:
     """Largest number of rows in one record batch."""
 
     symbols: Literal["dictionary", "global", "string"] = "dictionary"
-    """Arrow type of SYMBOL columns: dictionary-encoded as QuestDB stores them, or plain strings. ``dictionary`` takes the
-    dictionary of each row group as it comes. ``global`` numbers the symbols of all batches alike: a batch's dictionary
-    begins with that of the batch before. Opened with it, a QuestDB table costs one request more, and each SYMBOL column
-    that is asked for two: for the table's symbols, which all batches then share without any re-coding."""
+    """Arrow type of SYMBOL columns: dictionary-encoded as QuestDB stores them, or plain strings. ``dictionary`` uses
+    the dictionary of each row group as it is. ``global`` numbers the symbols of all batches alike: a batch's dictionary
+    begins with that of the previous batch. With it, opening a QuestDB table costs one request more, and each requested
+    SYMBOL column two: for the table's symbols, which all batches then share without recoding."""
 
     strings: Literal["dictionary", "string"] = "string"
-    """Arrow type of other text columns. ``dictionary`` keeps what the pages hold: each distinct value once per row group."""
+    """Arrow type of other text columns. ``dictionary`` keeps what the pages hold: each distinct value once per row
+    group."""
 
     columns_from: Literal["newest", "all"] = "newest"
-    """Which partitions say what columns a table without ``_meta`` has, when it is opened. ``all`` reads the metadata of all of
-    them then: columns that only some have are null in the others, and types are those that Arrow unifies theirs to, as
-    ``pyarrow.unify_schemas`` does with ``promote_options="permissive"``, and columns are found by their names alone. Partitions
-    that are named always count all, but for columns with ids, which QuestDB may have dropped."""
+    """Which partitions define the columns of a table without ``_meta`` when it is opened. ``all`` then reads the
+    metadata of all of them. Columns that only some have are null in the others. Types are unified by Arrow, as
+    ``pyarrow.unify_schemas`` does with ``promote_options="permissive"``. Columns are found by their names alone. Named
+    partitions always use all, except for columns with ids, which QuestDB may have dropped."""
 
     statistics: bool = True
-    """Whether minima, maxima and null counts decide which row groups are read; False for files that lie about them."""
+    """Whether minima, maxima and null counts prune row groups; False for files with wrong statistics."""
 
     make_constant_columns: bool = True
-    """Whether chunks of which the statistics prove that every row holds one value are made instead of fetched."""
+    """Whether chunks whose statistics prove a single value in every row are made instead of fetched."""
 
     bloom_filters: bool = True
-    """Whether bloom filters are asked where ``=`` and ``IN`` are not decided by minima and maxima."""
+    """Whether bloom filters are probed if minima and maxima do not decide ``=`` and ``IN``."""
 
     page_index: When = "auto"
-    """Whether pages that provably hold no matching row are left out, by the page index of the file or our ``_pages``."""
+    """Whether pages that provably hold no matching row are skipped, by the page index of the file or our ``_pages``."""
 
     late_materialisation: When = "auto"
-    """Whether the columns of the result are fetched only where the predicate's columns, read first, have left rows."""
+    """Whether the predicate's columns are read first, and the result's other columns only where rows remain."""
 
     max_bytes: int | None = None
     """Most bytes that the data requests of a plan may fetch; a plan above it is refused. None allows any number."""
@@ -285,30 +291,30 @@ class ReadOptions:
     """Most data requests of a plan; None allows any number."""
 
     max_usd: float | None = None
-    """Most dollars that the data requests of a plan, and the restores before them, may cost, by ``prices``; None allows any
-    sum."""
+    """Most dollars that the data requests of a plan, and the restores before them, may cost, by ``prices``; None allows
+    any sum."""
 
     prices: PriceTable | None = None
-    """What requests and bytes cost, see :class:`coldparquet.prices.PriceTable`; None takes the table of the library."""
+    """Prices of requests and bytes, see :class:`coldparquet.prices.PriceTable`; None uses the library's table."""
 
     check_storage_classes: bool = True
-    """Whether stores with storage classes are asked (one HEAD per partition that is left, beside its sidecar) for class,
-    restore state, size and version of its data, so that archived objects are known before any data request, the price is that
-    of the class, and a sidecar of another file is found out."""
+    """Whether stores with storage classes are asked for class, restore state, size and version of data objects: one
+    HEAD per remaining partition, in parallel with its sidecar. So archived objects are known before any data request,
+    the price is that of the class, and a sidecar of another file is detected."""
 
     archived: Literal["refuse", "skip", "restore"] = "refuse"
-    """What to do about partitions in an archive class: end with an error, leave them out and say so, or restore them."""
+    """What to do about partitions in an archive class: raise an error, skip them and say so, or restore them."""
 
     restore: RestoreTerms = RestoreTerms()
     """How to restore, if ``archived`` is ``"restore"``."""
 
     unread: Literal["refuse", "skip"] = "refuse"
-    """What to do where Parquet files lie beside the partitions of a table without ``_txn``, so that rows would be missing: do not
-    open it, or log a warning (logger ``coldparquet``) and leave them out."""
+    """What to do about Parquet files beside the partitions of a table without ``_txn``, whose rows would be missing:
+    refuse to open it, or log a warning (logger ``coldparquet``) and skip them."""
 
     check_page_checksums: bool = True
-    """Whether the CRC-32 of pages is compared where the file has any: 3 % of the time of decoding zstd pages, 12 % of that of
-    uncompressed ones, and nothing where the writer left none."""
+    """Whether to compare the CRC-32 of pages, if the file has any: 3 % of the time of decoding zstd pages, 12 % of that
+    of uncompressed ones, and nothing without them."""
 
     def __post_init__(self) -> None:
         least = {
@@ -367,7 +373,7 @@ class ReadOptions:
 
 
 def checked_options(options: ReadOptions | None) -> ReadOptions | None:
-    """Return options as they are.
+    """Return options unchanged.
 
     Raises:
         InvalidInputError: They are of another type.
@@ -381,7 +387,7 @@ def checked_options(options: ReadOptions | None) -> ReadOptions | None:
 
 
 def checked_store_options(store_options: StoreOptions | None) -> StoreOptions:
-    """Return options of a store as they are; the defaults for None.
+    """Return options of a store unchanged; the defaults for None.
 
     Raises:
         InvalidInputError: They are of another type.

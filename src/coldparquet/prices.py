@@ -1,7 +1,7 @@
-"""What object stores charge, as data: requests, retrieval, storage, restores, and bytes that leave the region.
+"""Holds the prices of object stores as data: requests, retrieval, storage, restores, and bytes that leave the region.
 
-The table of the library is ``prices.json`` beside this module. Your own, for another region, another store or what you have
-negotiated, is a file of the same form, see :meth:`PriceTable.read`.
+The library's table is ``prices.json`` beside this module. Your own table, for another region, another store or
+negotiated prices, is a file of the same form, see :meth:`PriceTable.read`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ BYTES_PER_PRICED_GB = 1e9
 _DAYS_PER_MONTH = 30
 
 RequestKind: TypeAlias = Literal["get", "head", "list", "put"]
-"""What S3 tells apart on its invoice; the requests of an upload in parts count as ``put``. Deleting is free."""
+"""The kinds of requests on S3's invoice; the requests of a multipart upload count as ``put``. Deletes are free."""
 RestoreTier: TypeAlias = Literal["Expedited", "Standard", "Bulk"]
-"""How fast S3 restores an archived object, in S3's own words; DEEP_ARCHIVE knows no ``Expedited``."""
+"""How fast S3 restores an archived object, in S3's own words; DEEP_ARCHIVE has no ``Expedited``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,25 +40,25 @@ class Price:
 
     dollars: float
     as_of: str
-    """Month in which it was looked up: ``2026-11``."""
+    """Month of the lookup: ``2026-11``."""
     source: str
-    """Where it was found: an address, or whatever the maker of the table wrote."""
+    """Its source: an address, or any text of the table's author."""
     verified: bool
-    """Whether the store itself or two independent publications say so."""
+    """Whether the store itself or two independent publications state it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePrice:
-    """What it costs and takes to make archived objects readable for some days, in one tier."""
+    """Price and duration of making archived objects readable for some days, in one tier."""
 
     tier: RestoreTier
     million_requests: Price
-    """A million objects, however large they are."""
+    """Dollars for a million objects of any size."""
     gb: Price
-    """Each GB of them."""
+    """Dollars for each GB of them."""
     hours_typical: float
     hours_most: float
-    """S3 promises nothing; most restores are over by then."""
+    """S3 guarantees nothing; most restores complete within this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,20 +70,20 @@ class StorageClassPrices:
     million_gets: Price
     million_heads: Price
     million_puts: Price
-    """Also of the requests of an upload in parts."""
+    """Includes the requests of a multipart upload."""
     million_lists: Price
     gb_retrieved: Price
-    """What reading costs besides the request; that of archived objects is part of restoring them."""
+    """Price of reading besides the request; for archived objects it is part of the restore."""
     gb_month: Price
-    """Of storing."""
+    """Of storage."""
     restores: tuple[RestorePrice, ...] = ()
     """One per tier, for classes whose objects are or may be archived."""
     must_be_restored: bool = False
-    """Whether no object of the class can be read before it was restored."""
+    """Whether every object of the class needs a restore before it can be read."""
 
     @property
     def is_verified(self) -> bool:
-        """Whether both prices that reading depends on are."""
+        """Whether both prices for reading are verified."""
         return self.million_gets.verified and self.gb_retrieved.verified
 
 
@@ -92,9 +92,9 @@ class PriceTable:
     """Prices of a store, in dollars."""
 
     name: str
-    """Whose prices, for people: ``Amazon S3, us-east-1``."""
+    """The store in words, for people: ``Amazon S3, us-east-1``."""
     as_of: str
-    """Month in which the table was put together; single prices may be older."""
+    """Month of the table; single prices may be older."""
     classes: tuple[StorageClassPrices, ...]
     gb_transferred_out: Price
     """Each GB that leaves the region; within it transfer is free."""
@@ -102,7 +102,7 @@ class PriceTable:
     """Whether reads leave the region, so that every byte is charged with ``gb_transferred_out``."""
 
     def __hash__(self) -> int:
-        # Options are keys of caches; to hash every price would take longer than to compute what these hold.
+        # Options are keys of caches, and hashing every price would take longer than computing the cached values.
         return hash((self.name, self.as_of))
 
     @staticmethod
@@ -114,23 +114,24 @@ class PriceTable:
     def read(path: str | os.PathLike[str]) -> PriceTable:
         """Read a table of your own. No request; local files only.
 
-        It is a JSON object as ``prices.json`` in the directory of this module: ``name``, ``as_of``, ``source``,
+        It is a JSON object like ``prices.json`` in the directory of this module: ``name``, ``as_of``, ``source``,
         ``gb_transferred_out``, ``counts_transfer_out`` and ``classes``. A price is a number of dollars, which takes
-        ``as_of``, ``source`` and ``verified`` from the top of the file, or an object with ``dollars`` and any of these. With
-        ``"based_on": "default"`` whatever the file leaves out is that of the library's table, so that it need not say more
-        than ``{"based_on": "default", "name": "ours", "as_of": "2026-11", "classes": {"STANDARD_IA": {"gb_retrieved":
+        ``as_of``, ``source`` and ``verified`` from the top of the file, or an object with ``dollars`` and any of these.
+        With ``"based_on": "default"`` the library's table supplies everything that the file omits. So this is enough:
+        ``{"based_on": "default", "name": "ours", "as_of": "2026-11", "classes": {"STANDARD_IA": {"gb_retrieved":
         0.008}}}``.
 
         Raises:
             NotFoundError: There is no such file.
-            InvalidInputError: It cannot be read, is no JSON, or is no table (kind ``InvalidPrices``); ``field`` says where.
+            InvalidInputError: It is unreadable, not JSON, or not a table (kind ``InvalidPrices``); ``field`` says
+                where.
         """
-        from coldparquet.prices import read_price_table  # noqa: PLC0415 - hardly anybody brings prices
+        from coldparquet.prices import read_price_table  # noqa: PLC0415 - few callers have prices of their own
 
         return read_price_table(Path(path))
 
     def find(self, storage_class: str | None) -> StorageClassPrices | None:
-        """Return the prices of a class, None if they are not known; a class of None is ``STANDARD``."""
+        """Return the prices of a class, None if unknown; a class of None is ``STANDARD``."""
         wanted = storage_class or STANDARD
         return next((prices for prices in self.classes if prices.name == wanted), None)
 
@@ -138,7 +139,7 @@ class PriceTable:
         """Return the prices of a class.
 
         Raises:
-            InvalidInputError: They are not known (kind ``UnknownStorageClass``).
+            InvalidInputError: They are unknown (kind ``UnknownStorageClass``).
         """
         found = self.find(storage_class)
         if found is None:
@@ -153,12 +154,12 @@ class PriceTable:
     def request_dollars(
         self, kind: RequestKind, *, storage_class: str | None = None, retrieved_bytes: int = 0, count: int = 1
     ) -> float | None:
-        """Price requests of one kind; None where no price is known for the class.
+        """Price requests of one kind; None if the class has no known price.
 
         Args:
-            kind: What was asked.
-            storage_class: Where the object lies; None is ``STANDARD``.
-            retrieved_bytes: What the requests bring, all together; 0 for all but GETs.
+            kind: Kind of the requests.
+            storage_class: Storage class of the object; None is ``STANDARD``.
+            retrieved_bytes: Total bytes that the requests fetch; 0 for all but GETs.
             count: How many requests.
         """
         prices = self.find(storage_class)
@@ -178,10 +179,10 @@ class PriceTable:
     def read_dollars(
         self, *, get_count: int, retrieved_bytes: int, list_count: int = 0, storage_class: str | None = None
     ) -> float:
-        """Price GETs of objects of one class, and listings, which cost the same whatever they list.
+        """Price GETs of objects of one class, and listings, which cost the same for all classes.
 
         Raises:
-            InvalidInputError: No price is known for the class (kind ``UnknownStorageClass``).
+            InvalidInputError: The class has no known price (kind ``UnknownStorageClass``).
         """
         prices = self.of(storage_class)
         listing = list_count * self.of(STANDARD).million_lists.dollars / 1e6
@@ -189,21 +190,22 @@ class PriceTable:
         return listing + gets + retrieved_bytes * self.dollars_per_byte(prices)
 
     def dollars_per_byte(self, prices: StorageClassPrices) -> float:
-        """Return what each byte costs that is read of a class, apart from its request."""
+        """Return the price of each byte read from a class, without its request."""
         transfer = self.gb_transferred_out.dollars if self.counts_transfer_out else 0.0
         return (prices.gb_retrieved.dollars + transfer) / BYTES_PER_PRICED_GB
 
     def break_even_bytes(self, storage_class: str | None) -> float:
-        """Return how many bytes cost as much as one GET: infinitely many where bytes are free, or no price is known."""
+        """Return how many bytes cost as much as one GET: infinity if bytes are free, or no price is known."""
         prices = self.find(storage_class)
         per_byte = 0.0 if prices is None else self.dollars_per_byte(prices)
         return float("inf") if prices is None or per_byte == 0 else prices.million_gets.dollars / 1e6 / per_byte
 
     def restore_price(self, storage_class: str, tier: RestoreTier) -> RestorePrice:
-        """Return what one tier of restoring costs and takes.
+        """Return price and duration of one restore tier.
 
         Raises:
-            InvalidInputError: The class is unknown (kind ``UnknownStorageClass``), or has no such tier (``NoSuchTier``).
+            InvalidInputError: The class is unknown (kind ``UnknownStorageClass``), or has no such tier
+                (``NoSuchTier``).
         """
         prices = self.of(storage_class)
         for restore in prices.restores:
@@ -220,13 +222,13 @@ class PriceTable:
     def restore_dollars(
         self, storage_class: str, tier: RestoreTier, *, object_count: int, object_bytes: int, days: int
     ) -> float:
-        """Price a restore: requests, retrieval, and storing the copies in S3 Standard for so many days.
+        """Price a restore: requests, retrieval, and storage of the copies in S3 Standard for some days.
 
         Args:
-            storage_class: Where the objects lie.
+            storage_class: Storage class of the objects.
             tier: How fast.
             object_count: How many objects.
-            object_bytes: Their size, all together.
+            object_bytes: Their total size.
             days: How long the copies stay.
 
         Raises:
@@ -246,7 +248,7 @@ def _default_table() -> PriceTable:
 
 
 _MOST_BYTES = 1024 * 1024
-"""A longer file is something else."""
+"""A longer file is not a price table."""
 
 _TABLE_FIELDS = (
     "name",
@@ -265,7 +267,7 @@ _TIERS: tuple[RestoreTier, ...] = get_args(RestoreTier)
 
 
 def read_price_table(path: Path) -> PriceTable:
-    """Read a price table; see :meth:`coldparquet.prices.PriceTable.read`, also for what it raises."""
+    """Read a price table; for details and errors see :meth:`coldparquet.prices.PriceTable.read`."""
     file = _Field(path=str(path), name="", value=_json_of(path))
     fields = file.members(_TABLE_FIELDS)
     base = _base(fields.get("based_on"))
@@ -339,7 +341,7 @@ def _restore_price(tier: RestoreTier, field: _Field, origin: Price) -> RestorePr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Field:
-    """A value somewhere in the file, and the way to it."""
+    """A value in the file, and its path."""
 
     path: str
     name: str
@@ -347,7 +349,7 @@ class _Field:
     value: Any
 
     def refuse(self, expected: str) -> NoReturn:
-        """Raise the error for a value that is not what was expected."""
+        """Raise the error for an unexpected value."""
         shown = json.dumps(self.value)
         raise InvalidInputError(
             f"{self.name or 'the file'} is {shown if len(shown) <= 60 else shown[:60] + ' ...'}; expected {expected}",
@@ -358,14 +360,14 @@ class _Field:
         )
 
     def entries(self) -> dict[str, _Field]:
-        """Return what an object holds, under any names."""
+        """Return the fields of an object, with any names."""
         if not isinstance(self.value, dict):
             self.refuse("an object")
         prefix = f"{self.name}." if self.name else ""
         return {key: _Field(path=self.path, name=f"{prefix}{key}", value=value) for key, value in self.value.items()}
 
     def members(self, allowed: Iterable[str]) -> dict[str, _Field]:
-        """Return what an object holds, under these names only."""
+        """Return the fields of an object, with these names only."""
         fields = self.entries()
         for key, field in fields.items():
             if key not in allowed:
@@ -405,13 +407,13 @@ class _Field:
     def price_of(
         self, fields: Mapping[str, _Field], key: str, origin: Price, *, otherwise: Price | None = None
     ) -> Price:
-        """Return the price in one of the fields of this object; it may be missing where another table has one."""
+        """Return the price in a field of this object; it may be missing if another table has it."""
         if otherwise is not None and key not in fields:
             return otherwise
         return self.required(fields, key).price(origin)
 
     def price(self, origin: Price) -> Price:
-        """Return a price: of a number with the origin of the whole file, of an object with what it says of its own."""
+        """Return a price: a number with the origin of the whole file, or an object with its own origin."""
         if not isinstance(self.value, dict):
             return replace(origin, dollars=self.number("a number of dollars"))
         fields = self.members(("dollars", "as_of", "source", "verified"))
@@ -424,7 +426,7 @@ class _Field:
 
 
 def _json_of(path: Path) -> Any:
-    """Read JSON in which no name comes twice."""
+    """Read JSON without repeated names."""
     try:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES + 1)

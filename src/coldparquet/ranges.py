@@ -1,4 +1,4 @@
-"""Byte ranges: the one way in which this library says "these bytes of that object"."""
+"""Defines byte ranges, which identify "these bytes of that object" in the whole library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A question about a table: plan it, explain it, stream its rows, count them, cut it into pieces, restore what it needs."""
+"""Answers a question about a table: plans, explains, streams or counts rows, cuts it into pieces, restores data."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 _NO_KEYS = frozenset({"list", "float32", "float64"})
-"""Arrow types that are no keys: NaN and the two zeros are not equal to what they look like."""
+"""Arrow types that cannot be keys: NaN and the two zeros do not equal values that look the same."""
 
 _VALUE_OF_NAT = -(1 << 63)
 _STEPS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
@@ -58,20 +58,20 @@ _STEPS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RowQuestions:
-    """What :class:`coldparquet.table_scan.Scan` answers without streaming its rows. None of it needs the plan of the whole scan."""
+    """The answers of :class:`coldparquet.table_scan.Scan` that stream no rows. None needs the whole scan's plan."""
 
     question: Question
     executor: Executor
     schema: pa.Schema
     """Columns and Arrow types of the result."""
     ledger: Ledger = field(default_factory=Ledger, compare=False)
-    """Sums up what this scan costs; :attr:`coldparquet.table_scan.Scan.stats` tells it."""
+    """The costs of this scan; :attr:`coldparquet.table_scan.Scan.stats` returns them."""
 
     async def count(self) -> int:
         """Count the rows.
 
-        Requests: metadata alone where it decides; else only the predicate's columns of the undecided row groups; with a limit
-        of no more of them than it takes to know that there are so many rows.
+        Requests: only metadata if it decides; else also the predicate's columns of the undecided row groups. With a
+        limit, counting stops once that many rows are certain.
         """
         with self._activity("count").whole():
             return await count_rows(self._asked(), self.executor)
@@ -79,7 +79,7 @@ class RowQuestions:
     async def any(self) -> bool:
         """Tell whether there is any row.
 
-        Requests: metadata alone where it is certain of one row; without a predicate that of the first partition. Else the
+        Requests: only metadata if it proves one row; without a predicate that of the first partition. Else the
         predicate's columns of 1, 2, 4 ... undecided row groups, until a row matches.
         """
         with self._activity("any").whole():
@@ -88,8 +88,8 @@ class RowQuestions:
     async def null_count(self, column: str) -> int:
         """Count the rows in which a column is NULL.
 
-        Requests: metadata alone where it decides; else the column, and the predicate's, of the undecided row groups. With
-        a limit, all of the rows.
+        Requests: only metadata if it decides; else the column, and the predicate's, of the undecided row groups. With a
+        limit, all rows.
 
         Args:
             column: Any column of the table.
@@ -102,25 +102,25 @@ class RowQuestions:
             return await count_nulls(self._asked(), self.executor, chosen)
 
     async def min_max(self, column: str) -> pa.StructScalar:
-        """Find the smallest and the largest value of a column: what ``pyarrow.compute.min_max`` says of the rows.
+        """Find the minimum and the maximum of a column, as ``pyarrow.compute.min_max`` does for the rows.
 
-        NULL does not count, and NaN only where there is nothing else. Text compares by its UTF-8 bytes.
+        NULL does not count, and NaN only if there is no other value. Text compares by its UTF-8 bytes.
 
-        Requests: metadata alone where that is exact, over any number of partitions. Else the column, and the predicate's
-        columns, of the row groups that metadata leaves undecided and whose bounds may beat the values known, the most
+        Requests: only metadata where that is exact, over any number of partitions. Else the column, and the predicate's
+        columns, of row groups that metadata leaves undecided and whose bounds may beat the known values, the most
         promising ones first. In detail:
 
-        * Metadata answers a row group of which every row matches, and whose statistics are values of the column:
+        * Metadata answers a row group if every row matches and its statistics are values of the column:
           ``coldparquet.plan.answers`` says when. It never answers for BOOLEAN, BINARY and wide decimals, for columns
           whose type was changed, for text of files that QuestDB did not write, nor for native partitions.
-        * The designated timestamp is looked for from both ends of the table, see :meth:`first_timestamp`.
-        * With a limit, all of the rows are read.
+        * The designated timestamp is searched from both ends of the table, see :meth:`first_timestamp`.
+        * With a limit, all rows are read.
 
         Args:
             column: Any column of the table.
 
-        Returns:
-            A struct of ``min`` and ``max``, both of the column's type, text as plain strings; both null without a value.
+        Returns: A struct of ``min`` and ``max``, both of the column's type, text as plain strings; both null without a
+            value.
 
         Raises:
             InvalidInputError: The column is unknown.
@@ -134,7 +134,7 @@ class RowQuestions:
     async def min(self, column: str) -> Any:
         """Find the smallest value of a column as a Python object, None if there is none.
 
-        Requests, arguments and errors: those of :meth:`min_max`, which gives every value as it is. Times become
+        Requests, arguments and errors: those of :meth:`min_max`, which returns every value unchanged. Times become
         ``datetime``, those in nanoseconds ``pandas.Timestamp``.
 
         Raises:
@@ -152,9 +152,9 @@ class RowQuestions:
     async def first_timestamp(self) -> Any:
         """Find the smallest designated timestamp, as ``datetime`` or ``pandas.Timestamp``; None without any row.
 
-        Requests: the metadata of the oldest partition with matching rows, going through 1, 2, 4 ... of them. No data where
-        metadata decides which rows match; of a native partition one value. Else the timestamp, and the predicate's
-        columns, of 1, 2, 4 ... row groups that may hold it.
+        Requests: the metadata of the oldest partition with matching rows, found in steps of 1, 2, 4 ... partitions. No
+        data if metadata decides which rows match; for a native partition one value. Else the timestamp, and the
+        predicate's columns, of 1, 2, 4 ... row groups that may hold it.
 
         Raises:
             InvalidInputError: The table has no designated timestamp (kind ``NoDesignatedTimestamp``).
@@ -168,12 +168,12 @@ class RowQuestions:
     async def tail(self, n: int) -> pa.Table:
         """Read the last rows, in table order.
 
-        Requests: the metadata of the newest partition, and of twice as many each time as long as rows are missing. Data:
-        where metadata decides which rows match, the pages of the last rows, or their row groups where no page index pays, in
-        one round trip; else of 1, 2, 4 ... row groups from the end on.
+        Requests: the metadata of the newest partition, and of twice as many each time as long as rows are missing.
+        Data: if metadata decides which rows match, one round trip for the pages of the last rows, or for their row
+        groups if a page index does not pay. Else 1, 2, 4 ... row groups from the end.
 
         Args:
-            n: At most so many rows.
+            n: Most rows of the result.
 
         Raises:
             InvalidInputError: ``n`` is negative, or the scan has a limit (kind ``LimitNotAllowed``).
@@ -188,12 +188,12 @@ class RowQuestions:
     async def top_k(self, n: int, *, ascending: bool = False) -> pa.Table:
         """Read the newest rows by the designated timestamp, newest first, or the oldest ones, oldest first.
 
-        Where timestamps are equal, table order decides: of the newest rows, later ones are taken and come first.
+        Among equal timestamps, table order decides: of the newest rows, later ones win and come first.
 
         Requests: as :meth:`tail`, with row groups in the order of their timestamps.
 
         Args:
-            n: At most so many rows.
+            n: Most rows of the result.
             ascending: Whether the oldest rows are wanted.
 
         Raises:
@@ -213,21 +213,22 @@ class RowQuestions:
     async def latest_by(self, *columns: str) -> pa.Table:
         """Read the newest row of each key, as QuestDB's ``LATEST ON timestamp PARTITION BY columns`` does.
 
-        Of the rows that satisfy the predicate; NULL is a key. Of a key's rows with the same timestamp the last one in table
-        order is taken. The result is in the order of the timestamps and, for equal ones, of the table.
+        Only rows that satisfy the predicate count; NULL is a key. Among a key's rows with the same timestamp, the last
+        one in table order wins. The result is in timestamp order; rows of equal timestamps are in table order.
 
-        Requests: the metadata of the newest partition, then of twice as many and so on. Data: keys, timestamp and predicate
-        columns of 1, 2, 4 ... row groups from the newest on, but for those that cannot hold another key; then, if the result
-        has other columns, all columns of the row groups that hold a row of it, in one round trip. One key column is proved
-        to hold no other key by its bounds (``plan/key_proofs.py``), by the number of the table's symbols, or by a
-        predicate that names the keys; with several columns the keys of all row groups are read.
+        Requests: the metadata of the newest partition, then of twice as many and so on. Data: keys, timestamp and
+        predicate columns of 1, 2, 4 ... row groups, newest first, except those that cannot hold another key. Then, if
+        the result has other columns, one round trip for all columns of the row groups that hold a row of it. For one
+        key column, three things can prove that there is no other key: its bounds (``plan/answers.py``), the number
+        of the table's symbols, or a predicate that names the keys. With several columns the keys of all row groups are
+        read.
 
         Args:
             columns: The key: at least one column of the table.
 
         Raises:
-            InvalidInputError: No column is named, one is unknown, the scan has a limit (kind ``LimitNotAllowed``), or the
-                table has no designated timestamp (kind ``NoDesignatedTimestamp``).
+            InvalidInputError: No column is named, one is unknown, the scan has a limit (kind ``LimitNotAllowed``), or
+                the table has no designated timestamp (kind ``NoDesignatedTimestamp``).
             UnsupportedError: A column is of floating-point numbers or arrays (kind ``UnsupportedKey``).
         """
         self._refuse_limit("latest_by")
@@ -247,7 +248,7 @@ class RowQuestions:
             return await read_latest_rows(self._asked(), self.executor, self.schema, keys=keys, timestamp=timestamp)
 
     async def _extremes(self, name: str, wanted: tuple[Extreme, ...]) -> list[Any]:
-        """Find what is wanted, each as an Arrow scalar."""
+        """Find the wanted extremes, each as an Arrow scalar."""
         question, column = self._asked(), self._column(name)
         with self._activity("min_max").whole():
             if question.limit is not None or column.index != question.snapshot.designated_timestamp:
@@ -257,7 +258,7 @@ class RowQuestions:
             )
 
     def _asked(self) -> Question:
-        """Return the question with a budget of its own, which all waves of reading that answer it share."""
+        """Return the question with a budget of its own, which all waves of its answer share."""
         return replace(self.question, budget=Budget())
 
     def _activity(self, method: str) -> ScanActivity:
@@ -295,12 +296,12 @@ class RowQuestions:
 
 
 def row_limit(count: object, name: str) -> int:
-    """Take any integer, numpy's too, as a number of rows.
+    """Accept any integer, also numpy's, as a number of rows.
 
     Raises:
         InvalidInputError: It is not a whole number, or negative.
     """
-    # True counts as 1 in Python, but whoever writes limit=True means something else.
+    # True counts as 1 in Python, but limit=True is surely a mistake.
     if isinstance(count, bool) or not isinstance(count, SupportsIndex) or count.__index__() < 0:
         raise InvalidInputError(f"{name} is {count!r}; it must be a whole number, 0 or more")
     return count.__index__()
@@ -330,16 +331,15 @@ def _python_object(scalar: Any) -> Any:
         raise OverflowError("Arrow makes another time of what lies outside of a day")
     if not pa.types.is_timestamp(type_) or type_.tz is None or type_.unit == "ns":
         return scalar.as_py()
-    # pyarrow imports pandas for times with a zone, which takes longer than most questions, even where it then has no use
-    # for it.
-    zone = UTC if type_.tz == "UTC" else ZoneInfo(type_.tz)  # not every machine has a database of zones
+    # pyarrow imports pandas for times with a zone, even if it does not use it. That takes longer than most questions.
+    zone = UTC if type_.tz == "UTC" else ZoneInfo(type_.tz)  # not every machine has a time zone database
     without_zone = pa.repeat(scalar, 1).view(pa.timestamp(type_.unit))[0].as_py()
     return None if without_zone is None else without_zone.replace(tzinfo=UTC).astimezone(zone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Scan(RowQuestions):
-    """An immutable question. Planning costs metadata requests at most; only reading fetches data.
+    """An immutable question. Planning costs at most metadata requests; only reading fetches data.
 
     Made by :meth:`coldparquet.table.Table.scan`. It is planned once; reading it twice fetches the data twice.
     """
@@ -357,17 +357,17 @@ class Scan(RowQuestions):
     async def plan(self) -> ReadPlan:
         """Decide which bytes to read. No data byte is fetched.
 
-        Requests: the metadata of the partitions that the predicate's time range leaves, 1 or 2 each, or up to 3 without a
-        sidecar, all at once; with a limit and no predicate of the first ones alone, doubling until they have enough rows.
-        None for partitions whose metadata is already known. Of native partitions see
+        Requests: the metadata of the partitions that the predicate's time range leaves, 1 or 2 each, or up to 3 without
+        a sidecar, all in parallel. With a limit and no predicate, only those of the first partitions, doubling until
+        they have enough rows. None for partitions whose metadata is already known. For native partitions see
         :func:`coldparquet.scan.native.plan_native_rows`.
 
         Raises:
-            NotFoundError: A partition, or a file of it, is not there (any more).
+            NotFoundError: A partition, or a file of it, does not exist (any more).
             ObjectChangedError: A running database has changed a native partition meanwhile.
             FormatError: A sidecar, a footer or a native file is damaged, or of another state than the table.
-            UnsupportedError: A partition holds a column with a type that does not become the table's, or is marked in a
-                way that this version does not know.
+            UnsupportedError: A partition has a column whose type does not convert to the table's, or is marked in a way
+                that this version does not know.
         """
         with self.ledger.counting():
             return (await self._planned.get()).plan
@@ -376,7 +376,7 @@ class Scan(RowQuestions):
     def stats(self) -> ScanStatistics:
         """What this scan has cost so far: requests, bytes, dollars, time, and how far that is from the physical limit.
 
-        Only the requests that this scan sent count, whatever else goes on with the table. No request.
+        Only the requests of this scan count, not others to the same table. No request.
         """
         question = self.question
         return scan_statistics(
@@ -395,11 +395,10 @@ class Scan(RowQuestions):
         """Return what one request of a log costs, at the prices of the options. No request.
 
         Args:
-            record: Of :attr:`request_log`, or of the table's.
+            record: From :attr:`request_log`, or from the table's.
 
         Returns:
-            US dollars: 0 where the store asks no money, or not for this answer; None where the price of the object's storage
-            class is not known.
+            US dollars: 0 if the store, or this answer, is free; None if the object's storage class has no known price.
         """
         question = self.question
         if not question.snapshot.store.has_storage_classes:
@@ -409,7 +408,7 @@ class Scan(RowQuestions):
     def batches(self) -> BatchStream:
         """Stream the rows as record batches, in table order: ``async with scan.batches() as batches``.
 
-        Requests: those of the plan, fetched ahead of the consumer within ``options.memory_limit_bytes``.
+        Requests: those of the plan, prefetched within ``options.memory_limit_bytes``.
         """
         return BatchStream(
             self._admitted,
@@ -421,22 +420,22 @@ class Scan(RowQuestions):
     async def pieces(
         self, most_pieces: int | None = None, *, target_bytes: int | None = None, only_row_counts: bool = False
     ) -> ScanPieces:
-        """Cut the scan into pieces that other processes read, on other machines if need be; see :mod:`coldparquet.pieces`.
+        """Cut the scan into pieces for other processes, also on other machines; see :mod:`coldparquet.pieces`.
 
-        Whatever stands against the scan is raised here: a budget that it exceeds, archived data, a partition that is gone.
+        Every obstacle to the scan is raised here: a budget that it exceeds, archived data, a partition that is gone.
 
-        Requests: those of :meth:`plan`, and of :meth:`batches` before its first request for data. On stores without storage
-        classes, 1 look at each partition of which several pieces read.
+        Requests: those of :meth:`plan`, and of :meth:`batches` before its first request for data. On stores without
+        storage classes, 1 HEAD for each partition that several pieces read.
 
         Args:
-            most_pieces: Never more than these; None for as many as ``target_bytes`` makes.
-            target_bytes: About how much each should cost, as fetched and decoded bytes together; None for even shares of
+            most_pieces: Largest number of pieces; None for as many as ``target_bytes`` gives.
+            target_bytes: Approximate cost of each, as fetched plus decoded bytes; None for even shares of
                 ``most_pieces`` or, without these, for 64 MiB.
             only_row_counts: Whether batches without columns are wanted, which only count the rows.
 
         Raises:
-            InvalidInputError: The scan has a limit, which pieces that are read side by side cannot keep (kind
-                ``LimitNotAllowed``), or a number is none.
+            InvalidInputError: The scan has a limit, which parallel pieces cannot keep (kind ``LimitNotAllowed``), or a
+                number is invalid.
         """
         if self.question.limit is not None:
             raise InvalidInputError(
@@ -482,33 +481,33 @@ class Scan(RowQuestions):
         ).to_arrow()
 
     async def archived(self) -> tuple[ArchivedObject, ...]:
-        """Find out which data objects have to be restored before the rows can be read; none on stores without archives.
+        """Find the data objects that need a restore before the rows can be read; none on stores without archives.
 
-        Requests: those of :meth:`plan`, and 1 for each object of which it does not know yet. Restores nothing.
+        Requests: those of :meth:`plan`, and 1 for each object that is not known yet. Restores nothing.
         """
         return (await self._find_archived())[0]
 
     async def restore(
         self, terms: RestoreTerms | None = None, *, on_progress: Callable[[RestoreProgress], None] | None = None
     ) -> RestoreTicket:
-        """Ask for the restore of everything that has to be restored before the rows can be read. Costs money.
+        """Request the restore of everything that needs one before the rows can be read. Costs money.
 
-        Asking again costs nothing for what is under way. Where partitions without a sidecar are archived, of which nobody can
-        plan what is needed, these come first: restore again once they can be read, for the rest.
+        Asking again is free for restores in progress. Archived partitions without a sidecar come first, for nothing can
+        be planned without them: call restore again for the rest once they are readable.
 
         Requests: those of :meth:`archived`, and 1 for each object that is not being restored already.
 
         Args:
-            terms: Tier, days, and whether to wait until it is over; None takes those of the options.
-            on_progress: While waiting, called after every look at the objects.
+            terms: Tier, days, and whether to wait until completion; None uses those of the options.
+            on_progress: While waiting, called after every round of HEADs.
 
         Returns:
-            What was asked for. It can be kept in a file, and waited on in another process.
+            The requested restores. The ticket can be kept in a file, and another process can wait for it.
 
         Raises:
             UnsupportedError: Objects in DEEP_ARCHIVE cannot be restored in tier ``Expedited`` (kind ``NoSuchTier``).
-            BudgetExceededError: The restore and the reading that it is for cost more than the options allow; nothing was
-                asked for.
+            BudgetExceededError: The restore and the read after it cost more than the options allow; no restore was
+                requested.
             ArchivedObjectError: Waiting has taken too long (kind ``RestoreNotFinished``).
             AccessError: Restoring is not permitted.
             StorageError: The store failed.
@@ -525,15 +524,15 @@ class Scan(RowQuestions):
             return await restore_objects(question, archived, chosen, on_progress=on_progress)
 
     async def _find_archived(self) -> tuple[tuple[ArchivedObject, ...], ReadPlan | None]:
-        """Find out what is archived, and plan what it is needed for; None where planning needs it already."""
-        # Whatever the options say about archived partitions: none is left out, none restored.
+        """Find the archived objects, and plan the read that needs them; None if planning itself needs them."""
+        # Regardless of the options about archived partitions: none is skipped, none restored.
         options = replace(self.question.options, archived="refuse", check_storage_classes=True)
         once = PlannedOnce(replace(self.question, options=options), self.executor)
         try:
             with self.ledger.counting():
                 planned = await once.get()
                 return await archived_objects(planned), planned.plan
-        except ArchivedObjectError as error:  # there is no sidecar, so that even the plan needs the archived objects
+        except ArchivedObjectError as error:  # without a sidecar, even the plan needs the archived objects
             objects = error.details.get("objects")
             if objects is None:
                 raise

@@ -1,8 +1,8 @@
-"""OpenTelemetry spans: one for each scan, its planning, and each request.
+"""Makes OpenTelemetry spans: one for each scan, its planning, and each request.
 
-Whoever wants spans has OpenTelemetry in the program already: only if ``opentelemetry.trace`` has been imported by somebody
-is anything done here, so that all others pay for the look into a dictionary. No attribute holds a secret: neither
-credentials, which no path and no URL of this library contains, nor the values of a predicate.
+Programs that want spans have already imported ``opentelemetry.trace``. Without that import this module does nothing, so
+all other programs only pay for a dictionary lookup. No attribute holds a secret: neither credentials, which no path and
+no URL of this library contains, nor the values of a predicate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 Attributes: TypeAlias = "Mapping[str, str | int | float | bool]"
-"""What a span says, by names that begin with ``coldparquet.`` or follow OpenTelemetry's conventions."""
+"""The content of a span, by names that begin with ``coldparquet.`` or follow OpenTelemetry's conventions."""
 
 _NANOSECONDS_PER_S = 1_000_000_000
 
@@ -37,11 +37,11 @@ def is_wanted() -> bool:
 
 
 class OpenSpan:
-    """A span that begins now and ends when it is told to. Does nothing where no spans are wanted.
+    """A span that begins now and ends on request. Does nothing if no spans are wanted.
 
     Args:
-        name: What goes on, such as ``coldparquet.scan``.
-        attributes: What is known of it at the beginning.
+        name: The activity, such as ``coldparquet.scan``.
+        attributes: What is known at its begin.
     """
 
     def __init__(self, name: str, attributes: Attributes | None = None) -> None:
@@ -49,7 +49,7 @@ class OpenSpan:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make it the parent of spans that begin inside, and in tasks that are started inside."""
+        """Make it the parent of spans that begin inside, and in tasks started inside."""
         if self._span is None:
             yield
             return
@@ -59,7 +59,7 @@ class OpenSpan:
             yield
 
     def end(self, attributes: Attributes | None = None, *, error: BaseException | None = None) -> None:
-        """End it; a second time does nothing."""
+        """End it; a second call does nothing."""
         span, self._span = self._span, None
         if span is None:
             return
@@ -71,7 +71,7 @@ class OpenSpan:
 
 @contextmanager
 def span(name: str, attributes: Attributes | None = None) -> Iterator[None]:
-    """Make a span of what is done inside."""
+    """Make a span of the block."""
     opened = OpenSpan(name, attributes)
     try:
         with opened.current():
@@ -97,7 +97,7 @@ def spanned(name: str) -> Callable[[_Coroutines[Parameters, Result]], _Coroutine
 
 
 def emit_request(name: str, *, took_s: float, attributes: Attributes, problem: str | None) -> None:
-    """Make the span of a request that has ended just now. To be called only if :func:`is_wanted`."""
+    """Make the span of a request that has just ended. Call it only if :func:`is_wanted`."""
     from opentelemetry.trace import SpanKind  # noqa: PLC0415 - an extra
 
     ended_ns = time.time_ns()

@@ -1,4 +1,4 @@
-"""How numbers and names are written in text for people; names of others are made safe for terminals."""
+"""Writes numbers and names in text for people; makes external names safe for terminals."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 _NAMES_LISTED = 12
-"""Names that a text lists before it says how many more there are."""
+"""Names that a text lists before it only counts the others."""
 
 _NAMES_IN_REASON = 4
-"""Column names, or spans of row groups, that a request's reason spells out before it says ``+7 more``."""
+"""Column names, or spans of row groups, that a request's reason names before it says ``+7 more``."""
 
 _LONGEST_TEXT = 300
 """Longest predicate or reason, in characters: an IN list may hold thousands of values."""
@@ -22,13 +22,13 @@ _LABEL_WIDTH = 12
 
 
 def human_bytes(count: int) -> str:
-    """Write a number of bytes in three digits or so: ``512 B``, ``64 KiB``, ``1.2 MiB``."""
+    """Write a number of bytes in about three digits: ``512 B``, ``64 KiB``, ``1.2 MiB``."""
     if count < 1024:
         return f"{count:,} B"
     value = float(count)
     for unit in ("KiB", "MiB", "GiB", "TiB"):
         value /= 1024
-        # 1023.96 KiB would print as 1,024 KiB: the next unit says it better.
+        # 1023.96 KiB would print as 1,024 KiB, so the next unit is used.
         if value < 1023.5 or unit == "TiB":
             break
     text = f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
@@ -46,7 +46,7 @@ def human_milliseconds(seconds: float, *, decimals: int = 0) -> str:
 
 
 def human_dollars(dollars: float) -> str:
-    """Write a sum of money in cents, or in two digits where it is less: ``$1.20``, ``$0.0000064``."""
+    """Write a sum of money in cents, or in two digits if it is less: ``$1.20``, ``$0.0000064``."""
     if dollars == 0 or dollars >= 0.1:
         return f"${dollars:,.2f}"
     digits = f"{dollars:.1e}"
@@ -65,7 +65,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def few_names(names: Sequence[str]) -> str:
-    """Write names with commas between them; of many the first ones and how many more there are."""
+    """Join names with commas; of many, the first ones and the number of the others."""
     more = f" and {len(names) - _NAMES_LISTED:,} more" if len(names) > _NAMES_LISTED else ""
     return ", ".join(names[:_NAMES_LISTED]) + more
 
@@ -83,13 +83,13 @@ def row_group_spans(numbers: list[int]) -> str:
 
 
 def few_of(names: Sequence[str]) -> str:
-    """Write the first names with commas between them, and of many how many more there are: ``ts, price, amount, id +7 more``."""
+    """Join the first names with commas, and count the others: ``ts, price, amount, id +7 more``."""
     shown = ", ".join(names[:_NAMES_IN_REASON])
     return shown if len(names) <= _NAMES_IN_REASON else f"{shown} +{len(names) - _NAMES_IN_REASON} more"
 
 
 def cut_short(text: str) -> str:
-    """Leave out the end of a very long text and say how long it is."""
+    """Cut the end of a very long text and say how long it is."""
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]} ... ({len(text):,} characters)"
 
 
@@ -99,7 +99,7 @@ def labelled(label: str, lines: list[str]) -> list[str]:
 
 
 def aligned(rows: Sequence[tuple[str, ...]], *, left: set[int]) -> list[str]:
-    """Align a table's columns: to the left those named, to the right all others."""
+    """Align a table's columns: those in ``left`` to the left, all others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -115,38 +115,38 @@ UNKNOWN = 0xFFFD
 _CONTROL_PICTURES = (
     {code: 0x2400 + code for code in range(32)} | {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), UNKNOWN)
 )
-"""Unicode has a picture for each control character of ASCII, and none for those behind it."""
+"""Unicode has a picture for each control character of ASCII, and none for later ones."""
 
 _BIDI_CONTROLS = {
     code: f"<U+{code:04X}>" for code in (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 }
-"""They turn the text behind them around, so that a name reads as another one. Unicode has no pictures for them."""
+"""They reverse the text after them, so that a name reads as another one. Unicode has no pictures for them."""
 
 VISIBLE = _CONTROL_PICTURES | _BIDI_CONTROLS
-"""What stands for each character that steers a terminal, for ``str.translate``."""
+"""The replacement of each character that controls a terminal, for ``str.translate``."""
 _VISIBLE_IN_LINES = VISIBLE | {ord("\n"): ord("\n")}
 
 
 def visible(text: str) -> str:
-    """Replace the characters with which data could steer a terminal, line breaks included, by pictures of themselves."""
+    """Replace the characters with which data could control a terminal, line breaks included, by their pictures."""
     return text if text.isprintable() else text.translate(VISIBLE)
 
 
 def visible_lines(text: str) -> str:
-    """Do as :func:`visible` with text of several lines."""
+    """Apply :func:`visible` to text of several lines."""
     return text if text.isprintable() else text.translate(_VISIBLE_IN_LINES)
 
 
 def visible_stream(stream: TextIO) -> TextIO:
-    """Return a standard stream to which nothing is written but visible text and line breaks if it is a terminal."""
+    """Return a standard stream; if it is a terminal, only visible text and line breaks are written to it."""
     return cast("TextIO", _VisibleStream(stream)) if stream.isatty() else stream
 
 
 class _VisibleStream:
-    """A terminal. Consoles of rich, whose colours are control characters, write past it: they have to filter themselves."""
+    """A terminal. Consoles of rich bypass it, as their colours are control characters: they must filter themselves."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.rich_proxied_file = stream  # where rich looks for the stream behind another one
+        self.rich_proxied_file = stream  # where rich finds the wrapped stream
         self.buffer = _VisibleBytes(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -157,13 +157,13 @@ class _VisibleStream:
         return self.rich_proxied_file.write(visible_lines(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write texts, one behind the other."""
+        """Write texts, one after the other."""
         for line in lines:
             self.write(line)
 
 
 class _VisibleBytes:
-    """Where bytes for a terminal are written, in UTF-8."""
+    """The byte stream of a terminal, in UTF-8."""
 
     def __init__(self, stream: _VisibleStream) -> None:
         self._stream = stream

@@ -1,1 +1,1 @@
-"""Archived objects: which ones they are, what restoring them costs, asking for it, and waiting until they can be read."""
+"""Handles archived objects: which ones they are, what a restore costs, requesting it, and waiting for it."""

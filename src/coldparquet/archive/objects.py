@@ -1,7 +1,8 @@
-"""Archived objects: what a store says of one, and what each way of restoring it costs and takes.
+"""Describes archived objects: what a store tells about one, and price and duration of each way to restore it.
 
-S3's classes GLACIER (Flexible Retrieval) and DEEP_ARCHIVE, and the two archive tiers of INTELLIGENT_TIERING, refuse GETs
-until a restore has made a copy. All others, GLACIER_IR among them, are read like any object, at prices of their own.
+S3's classes GLACIER (Flexible Retrieval) and DEEP_ARCHIVE, and the two archive tiers of INTELLIGENT_TIERING, refuse
+GETs until a restore has made a copy. All others, GLACIER_IR among them, are read like any object, at prices of their
+own.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ STANDARD = "STANDARD"
 
 
 def needs_restore(info: ObjectInfo) -> bool:
-    """Tell whether the object lies in an archive and no restored copy of it is there."""
+    """Tell whether the object is in an archive and has no restored copy."""
     is_archived = info.storage_class in _ARCHIVE_CLASSES or info.archive_status is not None
     return is_archived and (info.restore is None or info.restore.is_ongoing)
 
 
 def may_be_archived(info: ObjectInfo) -> bool:
-    """Tell whether an object, of which only a listing was seen, may need a restore: none tells of tiers and copies."""
+    """Tell whether an object known only from a listing may need a restore: listings omit tiers and copies."""
     return info.storage_class is None or info.storage_class in {*_ARCHIVE_CLASSES, _INTELLIGENT_TIERING}
 
 
 def is_being_restored(info: ObjectInfo) -> bool:
-    """Tell whether a restore of the object was asked for and is not over."""
+    """Tell whether a restore of the object is in progress."""
     return info.restore is not None and info.restore.is_ongoing
 
 
@@ -54,16 +55,16 @@ class ArchivedObject:
     """Name of the partition's directory."""
     path: str
     size_bytes: int
-    """0 where the store does not tell."""
+    """0 if the store does not tell."""
     storage_class: str
     archive_status: str | None
-    """The archive tier of Intelligent-Tiering that it lies in; None for other classes."""
+    """The object's archive tier of Intelligent-Tiering; None for other classes."""
     is_being_restored: bool
-    """Whether somebody has asked for a restore already."""
+    """Whether a restore is already in progress."""
 
     @classmethod
     def of(cls, partition: str, info: ObjectInfo) -> ArchivedObject:
-        """Take over what a look at the object has shown."""
+        """Make it from the result of a HEAD."""
         return cls(
             partition=partition,
             path=info.path,
@@ -79,11 +80,11 @@ class ArchivedObject:
 
     @property
     def place(self) -> str:
-        """Where it lies, for people: ``GLACIER``, ``INTELLIGENT_TIERING ARCHIVE_ACCESS``."""
+        """Storage class and tier, for people: ``GLACIER``, ``INTELLIGENT_TIERING ARCHIVE_ACCESS``."""
         return self.storage_class if self.archive_status is None else f"{self.storage_class} {self.archive_status}"
 
     def knows(self, tier: RestoreTier) -> bool:
-        """Tell whether objects that lie there can be restored in a tier."""
+        """Tell whether a tier can restore objects of this class."""
         return tier != "Expedited" or not {self.storage_class, self.archive_status} & _WITHOUT_EXPEDITED
 
     def restored_days(self, days: int) -> int:
@@ -92,12 +93,12 @@ class ArchivedObject:
 
 
 def restore_offers(archived: Sequence[ArchivedObject], *, days: int, prices: PriceTable) -> tuple[RestoreOffer, ...]:
-    """Price every tier in which all of the objects can be restored, from the fastest on.
+    """Price every tier that can restore all of the objects, fastest first.
 
     Args:
         archived: The objects; their classes may differ.
-        days: How long the restored copies shall stay.
-        prices: What it costs; a class that is not in there has no offer.
+        days: How long the restored copies stay.
+        prices: The price table; a class without an entry has no offer.
     """
     offers = (restore_offer(archived, tier=tier, days=days, prices=prices) for tier in RESTORE_TIERS)
     return tuple(offer for offer in offers if offer is not None)
@@ -106,7 +107,7 @@ def restore_offers(archived: Sequence[ArchivedObject], *, days: int, prices: Pri
 def restore_offer(
     archived: Sequence[ArchivedObject], *, tier: RestoreTier, days: int, prices: PriceTable
 ) -> RestoreOffer | None:
-    """Price one tier; None where some of the objects cannot be restored in it, or no price is known. See :func:`restore_offers`."""
+    """Price one tier; None if it cannot restore all objects, or a price is unknown. See :func:`restore_offers`."""
     if not all(each.knows(tier) for each in archived):
         return None
     objects: Counter[tuple[str, int]] = Counter()
@@ -123,5 +124,5 @@ def restore_offer(
 
 
 def places_of(archived: Iterable[ArchivedObject]) -> tuple[str, ...]:
-    """Return where objects lie, each place once, in alphabetical order."""
+    """Return the distinct storage classes and tiers of objects, in alphabetical order."""
     return tuple(sorted({each.place for each in archived}))

@@ -1,4 +1,4 @@
-"""Restores: asking for them, the receipt that can be kept in a file, and waiting until the copies are there."""
+"""Requests restores, keeps the ticket, also in a file, and waits until the copies exist."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 FIRST_PAUSE_S = 2.0
-"""A restore that somebody asked for earlier may be nearly over."""
+"""First pause for a restore requested earlier, which may be nearly complete."""
 
 _LONGEST_PAUSE_S = 120.0
 _PAUSE_GROWTH = 1.5
@@ -38,14 +38,14 @@ _PAUSE_GROWTH = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreProgress:
-    """How far a restore has come."""
+    """The progress of a restore."""
 
     ready_objects: int
     total_objects: int
     waited_s: float
     """Since waiting began."""
     pause_s: float
-    """Until the next look; 0 when all are ready."""
+    """Until the next HEADs; 0 when all are ready."""
 
 
 async def wait_until_restored(
@@ -58,21 +58,22 @@ async def wait_until_restored(
 ) -> list[ObjectInfo]:
     """Wait until all objects can be read.
 
-    Requests: 1 for each object that is not ready yet, all at once, at once and after every pause. Pauses grow to 2 minutes.
+    Requests: 1 HEAD for each object that is not ready, in parallel, immediately and after every pause. Pauses grow to 2
+    minutes.
 
     Args:
-        store: Where the objects lie.
+        store: The store of the objects.
         paths: The objects.
-        timeout_s: Longest wait. The objects are looked at once at least.
-        first_pause_s: Time until the second look.
-        on_progress: Called after every look.
+        timeout_s: Longest wait. At least one round of HEADs is sent.
+        first_pause_s: Time until the second round.
+        on_progress: Called after every round.
 
     Returns:
-        What the last look has shown of each object, in the order of ``paths``.
+        The result of each object's last HEAD, in the order of ``paths``.
 
     Raises:
-        ArchivedObjectError: Time is up (kind ``RestoreNotFinished``), or the restore of an object is not under way any more:
-            the copy has expired (kind ``RestoreExpired``).
+        ArchivedObjectError: Time is up (kind ``RestoreNotFinished``), or the restore of an object is no longer in
+            progress: the copy has expired (kind ``RestoreExpired``).
         NotFoundError: An object is gone.
         AccessError: The store refused.
         StorageError: The store failed.
@@ -123,32 +124,32 @@ _TICKET_VERSION = 1
 
 _MOST_DOLLARS = 1e12
 _YEARS = range(2000, 3000)
-"""Beyond them the arithmetic of times overflows sooner or later, and there was no S3."""
+"""Valid times. Beyond them time arithmetic overflows sooner or later, and there was no S3."""
 
 _SLACK = timedelta(minutes=10)
 _UNKNOWN_DURATION = timedelta(hours=48)
-"""Of a restore of which no table says how long it takes: the longest one of S3."""
+"""Assumed duration of a restore without an entry in a price table: S3's longest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreTicket:
-    """Restores that were asked for, of some data objects of one table."""
+    """Requested restores of some data objects of one table."""
 
     url: str
     """The table, without credentials."""
     paths: tuple[str, ...]
-    """The objects, as their store names them; those that somebody else was restoring already are among them."""
+    """The objects, as their store names them, including those that were already being restored."""
     tier: RestoreTier
     days: int
     """How long the restored copies stay."""
     requested_at: datetime
     expected_ready_at: datetime | None
-    """When most restores of this tier are over; None where no price table says."""
+    """When most restores of this tier are complete; None if no price table tells."""
     dollars: float | None
-    """What it costs, by the price table; None where that does not say. Restores that were under way before cost nothing."""
+    """Cost by the price table; None if the table does not tell. Restores already in progress cost nothing."""
 
     def to_json(self) -> str:
-        """Return the ticket as one line of JSON, which holds no secret."""
+        """Return the ticket as one line of JSON without secrets."""
         return json.dumps(self.as_dict(), ensure_ascii=False)
 
     def as_dict(self) -> dict[str, Any]:
@@ -169,17 +170,17 @@ class RestoreTicket:
     def from_json(cls, text: str | bytes) -> RestoreTicket:
         """Read a ticket that :meth:`to_json` has written.
 
-        Its paths lie in its table. Which table that is, it says itself: compare :attr:`url` before you wait with credentials of
-        yours on a ticket that others may have changed.
+        Its paths must be inside its table. The ticket itself names the table. So compare :attr:`url` before you use
+        your credentials to wait for a ticket that others may have changed.
 
         Raises:
-            InvalidInputError: It is no such ticket (kind ``NoTicket``); ``details`` hold the ``field``.
+            InvalidInputError: It is not a ticket (kind ``NoTicket``); ``details`` hold the ``field``.
         """
         try:
             fields = json.loads(text)
         except (ValueError, RecursionError):
             fields = None
-        if fields is None:  # outside of the except block: a traceback of a thousand brackets helps nobody
+        if fields is None:  # outside of the except block: a traceback of a thousand brackets is useless
             raise _no_ticket("it is no JSON", "JSON")
         return cls._from_fields(fields if isinstance(fields, dict) else {})
 
@@ -216,7 +217,7 @@ class RestoreTicket:
 
     @property
     def patience_s(self) -> float:
-        """How long :meth:`wait` waits from now on at most: until twice the expected time is over, and a few minutes."""
+        """Longest time that :meth:`wait` waits from now on: until twice the expected time, plus a few minutes."""
         expected = self.expected_ready_at or self.requested_at + _UNKNOWN_DURATION
         latest = self.requested_at + 2 * (expected - self.requested_at) + _SLACK
         return max(0.0, (latest - datetime.now(UTC)).total_seconds())
@@ -236,15 +237,16 @@ class RestoreTicket:
 
         Args:
             storage_options: Credentials, endpoint and so on, as for opening the table.
-            store: A store of your own, in which the paths are; it stays open.
+            store: A store of your own with these paths; it stays open.
             timeout_s: Longest wait; None is :attr:`patience_s`.
-            first_pause_s: Time until the second look.
-            on_progress: Called after every look.
+            first_pause_s: Time until the second round of HEADs.
+            on_progress: Called after every round.
 
         Raises:
-            InvalidInputError: The ticket is of a place where nothing is restored, or of objects outside of its table (kind
+            InvalidInputError: The ticket's place has no restores, or its objects are outside of its table (kind
                 ``NoTicket``); no request was sent.
-            ArchivedObjectError: Time is up (kind ``RestoreNotFinished``), or the copies have expired (``RestoreExpired``).
+            ArchivedObjectError: Time is up (kind ``RestoreNotFinished``), or the copies have expired
+                (``RestoreExpired``).
             NotFoundError: An object is gone.
             AccessError: The store refused the credentials.
             StorageError: The store failed.
@@ -269,7 +271,7 @@ class RestoreTicket:
 
 
 def _check_place(url: str, paths: Sequence[str]) -> None:
-    """Refuse a ticket by which objects would be looked at that are not those of its table."""
+    """Refuse a ticket that would send HEADs for objects outside of its table."""
     table = s3_path(url)
     if table is None:
         if "://" in url or "::" in url:
@@ -281,7 +283,7 @@ def _check_place(url: str, paths: Sequence[str]) -> None:
 
 
 def _is_name(value: object) -> bool:
-    """Tell whether something can be a URL or the path of an object: text without NUL that UTF-8 can write."""
+    """Tell whether a value can be a URL or the path of an object: text without NUL that UTF-8 can encode."""
     return isinstance(value, str) and value != "" and re.search("[\0\ud800-\udfff]", value) is None
 
 
@@ -311,20 +313,20 @@ def _no_ticket(problem: str, field: str) -> InvalidInputError:
 async def request_restores(
     store: ObjectStore, archived: Sequence[ArchivedObject], terms: RestoreTerms, *, url: str, prices: PriceTable
 ) -> RestoreTicket:
-    """Ask for the restore of objects; those of which one is under way already are only put on the ticket.
+    """Request the restore of objects; those already being restored are only added to the ticket.
 
-    Requests: 1 for each of the others, all at once. When one fails, the others are carried through all the same; asking
-    again then costs nothing for those that are under way.
+    Requests: 1 for each of the others, in parallel. If one fails, the others are sent nevertheless; asking again is
+    then free for those in progress.
 
     Args:
-        store: Where the objects lie.
+        store: The store of the objects.
         archived: The objects.
-        terms: How.
+        terms: Tier, days, and whether to wait.
         url: The table, for the ticket.
         prices: For the ticket.
 
     Raises:
-        UnsupportedError: An object cannot be restored in this tier (kind ``NoSuchTier``); nothing was asked for.
+        UnsupportedError: This tier cannot restore one of the objects (kind ``NoSuchTier``); no restore was requested.
         AccessError: Restoring is not permitted.
         StorageError: The store failed, or has no capacity for this tier now.
     """
@@ -349,10 +351,10 @@ async def request_restores(
 
 
 def refuse_unknown_tier(archived: Sequence[ArchivedObject], tier: RestoreTier) -> None:
-    """Refuse a tier in which some of the objects cannot be restored.
+    """Refuse a tier that cannot restore some of the objects.
 
     Raises:
-        UnsupportedError: It is one (kind ``NoSuchTier``).
+        UnsupportedError: It cannot (kind ``NoSuchTier``).
     """
     for each in archived:
         if not each.knows(tier):
@@ -365,7 +367,7 @@ def refuse_unknown_tier(archived: Sequence[ArchivedObject], tier: RestoreTier) -
 
 
 def cost_of_restores(archived: Sequence[ArchivedObject], terms: RestoreTerms, prices: PriceTable) -> RestoreCost:
-    """Price restores before they are asked for; those that are under way cost nothing.
+    """Price restores before they are requested; those in progress are free.
 
     Raises:
         UnsupportedError: As :func:`refuse_unknown_tier`.
@@ -380,5 +382,5 @@ async def _request(store: ObjectStore, archived: ArchivedObject, terms: RestoreT
     try:
         await store.restore(archived.path, days=archived.restored_days(terms.days), tier=terms.tier)
     except InvalidInputError as error:
-        if error.kind != "NotArchived":  # somebody else was quicker, or has moved it to another class: it can be read
+        if error.kind != "NotArchived":  # already restored, or moved to another class: it is readable
             raise

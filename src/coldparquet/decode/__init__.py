@@ -1,1 +1,1 @@
-"""Fetched bytes to Arrow. Processor work only: nothing here awaits or touches a store."""
+"""Decodes fetched bytes to Arrow. Processor work only: nothing here awaits or touches a store."""

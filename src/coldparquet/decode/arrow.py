@@ -1,20 +1,16 @@
-"""Arrow types, fields and small arrays of a table's columns: from column types, from single values, from numpy and bytes.
+"""Makes Arrow types, fields, arrays and batches for a table's columns.
 
-Tables of row groups -> record batches, and batches of many row groups -> one table.
+Decoded text whose rows repeat few long strings is dictionary-encoded even if plain strings are wanted: a page of a few
+KB can expand to GB. It becomes plain strings here, in batches no larger than the memory allows.
 
-Text whose rows repeat few long strings comes dictionary-encoded from decoding even where plain strings are wanted: a page
-of a few KB can stand for GB of them. It becomes plain strings here, in batches that are no larger than the memory allows.
+Small arrays are made from numpy and bytes, and converted back, over shared memory. ``pyarrow.array``,
+``pyarrow.scalar`` and ``to_numpy`` import pandas if it is installed, which takes half a second in the first read of a
+process. Building arrays from buffers does not.
 
-Small Arrow arrays from numpy and bytes, and back, over shared memory.
-
-``pyarrow.array``, ``pyarrow.scalar`` and ``to_numpy`` import pandas where it is installed, which takes half a second
-in the first read of a process. Building arrays from buffers does not.
-
-QuestDB's arrays as it stores them itself: one byte string per row -> nested Arrow lists.
-
-Layout of a byte string: the length of each dimension as i32, zeros up to a multiple of 8 bytes, then the elements as
-float64 in row-major order; everything little-endian. An element that is NaN is QuestDB's null element, and becomes a
-null as it is in the other encoding of arrays, Parquet lists.
+QuestDB's own arrays are one byte string per row and become nested Arrow lists. Layout of a byte string: the length of
+each dimension as i32, zeros up to a multiple of 8 bytes, then the elements as float64 in row-major order; everything
+little-endian. A NaN element is QuestDB's null element. It becomes null, as in the other encoding of arrays, Parquet
+lists.
 """
 
 from __future__ import annotations
@@ -44,7 +40,7 @@ if TYPE_CHECKING:
 
 
 SymbolsAs: TypeAlias = Literal["dictionary", "global", "string"]
-"""SYMBOL columns: dictionary-encoded as they are stored, with one dictionary for the whole result, or plain strings."""
+"""SYMBOL columns: dictionary-encoded as stored, with one dictionary for the whole result, or plain strings."""
 
 StringsAs: TypeAlias = Literal["dictionary", "string"]
 """Other text columns: dictionary-encoded, or plain strings."""
@@ -65,7 +61,7 @@ class TextAs:
 
     @classmethod
     def of(cls, options: ReadOptions) -> Self:
-        """Return what the options of a read say."""
+        """Return the choice in the options of a read."""
         return cls(symbols=options.symbols, strings=options.strings)
 
 
@@ -73,7 +69,7 @@ PLAIN_TEXT = TextAs(symbols="string", strings="string")
 """All text as plain strings."""
 
 TEXT_AS_STORED = TextAs(symbols="dictionary", strings="string")
-"""SYMBOL as dictionaries, which QuestDB always stores it as, and other text as plain strings."""
+"""SYMBOL as dictionaries, which is how QuestDB always stores it, and other text as plain strings."""
 
 _PLAIN_TYPES: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
@@ -139,7 +135,7 @@ def numbers_to_arrow(values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array[A
 
 
 def byte_strings_to_arrow(values: Sequence[bytes], type_: pa.DataType) -> pa.Array[Any]:
-    """Return byte strings as an Arrow array without nulls; ``type_`` is binary, fixed-size binary or, for UTF-8, string."""
+    """Return byte strings as an Arrow array without nulls; ``type_`` is binary, fixed-size binary or string (UTF-8)."""
     data = pa.py_buffer(b"".join(values))
     if pa.types.is_fixed_size_binary(type_):
         return pa.Array.from_buffers(type_, len(values), [None, data])
@@ -148,7 +144,7 @@ def byte_strings_to_arrow(values: Sequence[bytes], type_: pa.DataType) -> pa.Arr
 
 
 def strings_to_arrow(strings: Utf8Strings) -> pa.StringArray:
-    """Return strings as an Arrow array without nulls, which shares their memory."""
+    """Return strings as an Arrow array without nulls that shares their memory."""
     buffers = [None, pa.py_buffer(np.ascontiguousarray(strings.offsets).data), pa.py_buffer(strings.utf8)]
     array: Any = pa.Array.from_buffers(pa.string(), len(strings), buffers)
     as_strings: pa.StringArray = array
@@ -169,7 +165,7 @@ def numbers_to_numpy(array: pa.Array[Any], dtype: npt.DTypeLike) -> npt.NDArray[
 
 
 def mask_to_numpy(array: pa.BooleanArray) -> npt.NDArray[np.bool_]:
-    """Return truth values that have no nulls; a copy, a byte each."""
+    """Return truth values without nulls as a copy with one byte each."""
     data = array.buffers()[1]
     if data is None or not len(array):
         return np.zeros(len(array), dtype=np.bool_)
@@ -189,16 +185,16 @@ compute: Any = pc
 """``pyarrow.compute``."""
 
 Values: TypeAlias = Any
-"""An Arrow array of one type or another."""
+"""An Arrow array of any type."""
 
 
 def only_where(values: Values, holds: Values) -> Values:
-    """Return the values for which ``holds`` is true, and null instead of the others."""
+    """Return the values for which ``holds`` is true, and null for the others."""
     return compute.if_else(holds, values, pa.nulls(1, values.type)[0])
 
 
 def most_expanded_bytes(memory_limit_bytes: int) -> int:
-    """Return how much text may take as plain strings at once: what may take more is kept dictionary-encoded before."""
+    """Return how much text may be plain strings at once; larger text stays dictionary-encoded until delivery."""
     return max(memory_limit_bytes // 8, 4 * MIB)
 
 
@@ -208,14 +204,14 @@ def to_batches(table: pa.Table, *, batch_rows: int) -> list[pa.RecordBatch]:
 
 
 def columns_to_expand(schema: pa.Schema, plain: Collection[str]) -> list[int]:
-    """Return the places of columns that came dictionary-encoded, but are to be plain strings: those named ``plain``."""
+    """Return the positions of dictionary-encoded columns that must become plain strings: those named in ``plain``."""
     return [place for place, field in enumerate(schema) if field.type == DICTIONARY_TYPE and field.name in plain]
 
 
 def first_expanded(
     batch: pa.RecordBatch, places: Sequence[int], most_bytes: int
 ) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """Take as many rows of a batch as fit, at least one, and make plain strings of their text."""
+    """Take as many rows of a batch as fit, at least one, and convert their text to plain strings."""
     row_bytes = _expanded_row_bytes(batch, places)
     rows = max(int(row_bytes.cumsum().searchsorted(most_bytes, side="right")), 1)
     first: Any = batch.slice(0, rows)
@@ -226,7 +222,7 @@ def first_expanded(
 
 
 def text_bytes(table: pa.Table, plain: Collection[str]) -> int:
-    """Return how many bytes text that came dictionary-encoded, but is to be plain, takes as plain strings."""
+    """Return the size, as plain strings, of dictionary-encoded text in the columns ``plain``."""
     places = columns_to_expand(table.schema, plain)
     return sum(int(_expanded_row_bytes(batch, places).sum()) for batch in table.to_batches())
 
@@ -242,7 +238,7 @@ def _expanded_row_bytes(batch: pa.RecordBatch, places: Sequence[int]) -> npt.NDA
 
 
 def expanded_table(table: pa.Table, plain: Collection[str], *, most_bytes: int = 1024 * MIB) -> pa.Table:
-    """Make plain strings of all text that came dictionary-encoded, but is to be plain; a chunk of it takes 2 GiB at most."""
+    """Convert dictionary-encoded text of the columns ``plain`` to plain strings, in chunks of at most 2 GiB."""
     places = columns_to_expand(table.schema, plain)
     if not places:
         return table
@@ -259,7 +255,7 @@ def expanded_table(table: pa.Table, plain: Collection[str], *, most_bytes: int =
 
 
 def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Copy a batch out of the memory of a larger one; dictionaries, which other batches have as well, are not copied."""
+    """Copy a batch out of the memory of a larger one; dictionaries are shared with other batches and not copied."""
     return pa.RecordBatch.from_arrays([_copied(column) for column in batch.columns], schema=batch.schema)
 
 
@@ -275,7 +271,7 @@ def _copied(array: Any) -> Any:
 
 
 _BLOCK_ROWS = 65_536
-"""Values that are made repeat one block of so many rows, so that they cost next to no memory."""
+"""Made values repeat one block of this many rows, so that they cost next to no memory."""
 
 
 def missing_values(row_count: int, type_: Any, *, never_null: bool) -> pa.ChunkedArray[Any]:
@@ -298,12 +294,12 @@ def _repeated_block(block: pa.Array[Any], row_count: int) -> pa.ChunkedArray[Any
 
 
 def zero(type_: pa.DataType) -> Any:
-    """Return what a type without null has in its place: false or 0."""
+    """Return the replacement for null in a type without null: false or 0."""
     return pa.scalar(0, pa.uint8()).cast(type_)
 
 
 def rows_without_columns(row_count: int) -> pa.Table:
-    """Make a table that has rows and no columns, which cannot be told its number of rows otherwise."""
+    """Make a table with rows but without columns; Arrow has no direct way to state its number of rows."""
     return pa.table({"": pa.nulls(row_count)}).select([])
 
 
@@ -326,7 +322,7 @@ def to_arrow_value(value: DomainValue, type_: Any, *, path: str | None, column: 
 
 
 def to_domain_value(scalar: Any) -> DomainValue | None:
-    """Return an Arrow scalar in the terms of a column's domain; None for null."""
+    """Return an Arrow scalar as a value of a column's domain; None for null."""
     array: Any = pa.repeat(scalar, 1)
     type_ = array.type
     if array.null_count:
@@ -355,12 +351,12 @@ def _check_text(value: bytes, *, path: str | None, column: str) -> None:
 
 
 MAX_EMPTY_LISTS = 1 << 24
-"""Lists that the arrays without elements of one chunk may hold together. A shape such as (2000000000, 0) takes 8 bytes
-in the file but two billion empty lists in Arrow."""
+"""Most lists in the arrays without elements of one chunk. A shape such as (2000000000, 0) takes 8 bytes in the file but
+two billion empty lists in Arrow."""
 
 _WORD_BYTES = 8
 _SATURATED = 1 << 31
-"""Products of dimensions stop growing here; no byte string of Arrow's holds as many elements."""
+"""Products of dimensions are capped here; no byte string in Arrow holds as many elements."""
 
 
 def decode_raw_arrays(payloads: pa.BinaryArray, *, dimensions: int, label: ChunkLabel) -> pa.ListArray[Any]:
@@ -381,7 +377,7 @@ def decode_raw_arrays(payloads: pa.BinaryArray, *, dimensions: int, label: Chunk
     shapes = words[header_positions].view("<i4")[:, :dimensions].astype(np.int64)
     _check((shapes >= 0).all(axis=1), rows, label, "a dimension is negative")
 
-    lists = [np.ones(len(rows), dtype=np.int64)]  # how many lists (at last: elements) each row has at each depth
+    lists = [np.ones(len(rows), dtype=np.int64)]  # number of lists (finally: elements) of each row at each depth
     for dimension in range(dimensions):
         lists.append(np.minimum(lists[-1] * shapes[:, dimension], _SATURATED))
     _check(
@@ -407,7 +403,7 @@ def decode_raw_arrays(payloads: pa.BinaryArray, *, dimensions: int, label: Chunk
 
 
 def _byte_strings(present: pa.BinaryArray) -> tuple[int, npt.NDArray[np.int64], pa.Buffer]:
-    """Take byte strings, none of them null, apart."""
+    """Split byte strings, none of them null, into offsets and data."""
     _, offsets_buffer, data = present.buffers()
     if len(present) == 0 or offsets_buffer is None:
         return 0, np.empty(0, dtype=np.int64), pa.py_buffer(b"")

@@ -1,21 +1,16 @@
-"""The bytes of one read -> the selected rows of each fetched column, checked against what the plan expects.
+"""Decodes the bytes of one read to the selected rows of each fetched column, and checks them against the plan.
 
-What the first decoding of a process takes longer than all later ones, done before anybody waits for it.
+The first decoding of a process is done in advance. It loads Arrow's code, fills its function tables and gives each
+thread memory of its own: about 3 ms of processor time, where later decoding of a few rows takes 0.5 ms.
 
-Arrow's code is paged in, its tables of functions are filled, and each thread gets memory of its own: about 3 ms of
-processor time, where later decoding of a few rows takes 0.5 ms.
+List columns of which only some pages were fetched need care. Page headers give the number of elements, but not always
+the number of rows. So runs of pages are decoded one by one, and each must hold exactly the planned rows; otherwise rows
+of different columns would be mixed up. pyarrow refuses a run that begins in the middle of a row.
 
-Columns of nested lists of which just some pages were fetched.
-
-Page headers say how many elements a page holds, but not always how many rows. So runs of pages are decoded one by one:
-each must hold exactly the rows that the plan expects of it, or else rows of different columns would be mixed up. pyarrow
-refuses a run that begins in the middle of a row.
-
-Pages that may be compressed although they say that they are not, in files of which nobody noted the writer.
-
-Arrow before 3.0 compressed data pages of version 2 and marked them as not compressed. pyarrow tells such a file by its
-writer, which sidecars that QuestDB or older versions of this library made do not name. What a page holds tells it nearly as
-well: what is not compressed is as long as it says, and does not decompress.
+In files without a known writer, pages may be compressed although they claim not to be. Arrow before 3.0 compressed data
+pages of version 2 and marked them as uncompressed. pyarrow recognises such a file by its writer, which sidecars made by
+QuestDB or older versions of this library do not name. The page itself tells nearly as well: uncompressed values have
+the stated length, and do not decompress.
 """
 
 from __future__ import annotations
@@ -72,13 +67,13 @@ _WRONG_INDEX = "the page index is wrong, or the file is damaged: read with ReadO
 
 
 def check_flat_pages(pieces: Sequence[bytes], rows: RowSelection, label: ChunkLabel) -> None:
-    """Check by their headers that the pages of a column without lists hold the rows that they should."""
+    """Check by their headers that the pages of a column without lists hold the expected rows."""
     counts = np.array([parsed_value_count(piece, label) for piece in pieces], dtype=np.int64)
     check_rows_of_pieces(counts, rows, label)
 
 
 def parsed_value_count(piece: bytes, label: ChunkLabel) -> int:
-    """Return how many values, nulls included, the pages of a piece say they hold."""
+    """Return the number of values, nulls included, in the page headers of a piece."""
     value_count = count_values(piece)
     if value_count is None:
         raise label.damaged(f"the fetched bytes are not a sequence of pages; {_WRONG_INDEX}", field="page_index")
@@ -86,7 +81,7 @@ def parsed_value_count(piece: bytes, label: ChunkLabel) -> int:
 
 
 def check_rows_of_pieces(piece_rows: npt.NDArray[np.int64], rows: RowSelection, label: ChunkLabel) -> None:
-    """Check that every range of rows ends where a piece does, so that no row is taken for another one."""
+    """Check that every range of rows ends at the end of a piece, so that no row is mistaken for another."""
     found, expected = np.cumsum(piece_rows).tolist(), np.cumsum(rows.stops - rows.starts).tolist()
     total = found[-1] if found else 0
     if total != rows.row_count or not set(expected).issubset(found):
@@ -113,7 +108,7 @@ def decode_list_pages(  # noqa: PLR0913 - the pages of one column, and how to de
     for index, piece in enumerate(pieces):
         pages = [piece] if index == 0 else [dictionary, piece]
         value_count = parsed_value_count(piece, label)
-        # Nothing but a dictionary page: pyarrow makes an array without rows of the right type.
+        # Only a dictionary page: pyarrow makes an array of the right type without rows.
         file = one_column_file(pages, leaf, value_count=value_count, codec=codec, created_by=created_by)
         [decoded] = read_columns(file, {leaf.name: label}, check_page_checksums=check_page_checksums)
         chunks += decoded.chunks
@@ -128,16 +123,16 @@ def _dictionary_page(piece: bytes) -> bytes:
 
 
 _LEAST_ROWS_PER_SLICE = 4096
-"""Slices cost nothing but make one chunk each, which everything that comes later handles one by one."""
+"""Slices cost nothing but make one chunk each, which all later steps handle one by one."""
 
 _LARGEST_SHARE_LEFT_OUT = 0.5
-"""A slice keeps all rows of its array in memory, so it must want most of them."""
+"""A slice keeps all rows of its array in memory, so it must select most of them."""
 
 
 def select_rows(
     arrays: Sequence[pa.ChunkedArray[Any]], positions: RowSelection | None, *, held_rows: int
 ) -> list[pa.ChunkedArray[Any]]:
-    """Select rows of arrays that are all equally long: as slices where they are few and long, otherwise as copies."""
+    """Select rows of equally long arrays: as slices if they are few and long, otherwise as copies."""
     if positions is None or positions.row_count == held_rows or not arrays:
         return list(arrays)
     if _slices_pay(positions, held_rows):
@@ -148,7 +143,7 @@ def select_rows(
 
 
 def rows_within(selection: RowSelection | None, fetched: RowSelection | None) -> RowSelection | None:
-    """Say where selected rows are among those that were fetched, counted one after the other."""
+    """Return the positions of selected rows among the fetched rows."""
     if fetched is None:
         return selection
     if selection is None:
@@ -176,7 +171,7 @@ def _mask(positions: RowSelection, row_count: int) -> pa.BooleanArray:
 
 
 def check_compression_marks(pages: bytes, codec: int, label: ChunkLabel) -> None:
-    """Check that the data pages of a chunk which say that they are not compressed cannot be."""
+    """Check that data pages marked as uncompressed cannot be compressed."""
     for page in iterate_pages(pages, len(pages)) if codec else ():
         if page.header.type == PageType.DATA:
             return
@@ -192,7 +187,7 @@ def check_compression_marks(pages: bytes, codec: int, label: ChunkLabel) -> None
 
 
 def _may_be_compressed(page: Page, pages: bytes, codec: int) -> bool:
-    """Tell whether the values of a page may be compressed although it says that they are not."""
+    """Tell whether the values of a page may be compressed although it is marked as uncompressed."""
     header = page.header.data_page_header_v2
     if page.header.type != PageType.DATA_V2 or header is None or header.is_compressed is not False:
         return False
@@ -212,19 +207,19 @@ def _may_be_compressed(page: Page, pages: bytes, codec: int) -> bool:
 
 
 _INT96_LIMIT_S = 9_223_372_036
-"""Seconds from 1970 to the last whole second that nanoseconds in 64 bits can count."""
+"""Seconds from 1970 to the last whole second that 64-bit nanoseconds can hold."""
 
 
 class FetchedColumns:
-    """The columns of one read whose bytes were fetched.
+    """The fetched columns of one read.
 
     Args:
         buffer: The virtual files, complete.
-        read: What they hold.
+        read: The read that they hold.
         sidecar: The partition's sidecar.
         path: The Parquet file, for error messages.
-        check_page_checksums: Whether the CRC-32 of each page that has one is compared.
-        most_bytes: About how much memory may be taken; None for any.
+        check_page_checksums: Whether to compare the CRC-32 of each page that has one.
+        most_bytes: Approximate memory limit; None for none.
     """
 
     def __init__(  # noqa: PLR0913 - what to decode, and how
@@ -287,7 +282,7 @@ class FetchedColumns:
         return dict(zip(arrays, select_rows(list(arrays.values()), positions, held_rows=held_rows), strict=True))
 
     def _check_value_bytes(self, column: VirtualColumn, row_count: int, most_bytes: int) -> None:
-        """Refuse pages of few bytes whose values would take more than the memory that may be taken."""
+        """Refuse pages of few bytes whose values would exceed the memory limit."""
         leaf = column_leaf(self._sidecar, self._read.columns[column.position])
         codec, label = self._codec(column.position), self.labels[column.position]
         if leaf.physical_type is not PhysicalType.BYTE_ARRAY or row_count < 2:
@@ -311,7 +306,7 @@ class FetchedColumns:
         return stored.arrow.name in {"string", "dictionary"} and not stored.raw_array
 
     def _is_to_be_dictionary(self, column: VirtualColumn, row_count: int, text: TextAs) -> bool:
-        """Tell whether a column is text that is wanted dictionary-encoded, or takes too much memory in another form."""
+        """Tell whether a text column becomes dictionary-encoded: on request, or because other forms are too large."""
         stored = self._types[column.position]
         type_: Any = arrow_type(stored, text=text)
         if pa.types.is_dictionary(type_) or not self._is_text(column.position) or self._most_bytes is None:
@@ -334,7 +329,7 @@ class FetchedColumns:
         to_dictionary: Sequence[VirtualColumn],
         known: Mapping[int | None, pa.Array[Any]],
     ) -> dict[int, pa.ChunkedArray[Any]]:
-        """Let pyarrow decode the columns of one file, all at once, but for text whose dictionary it could get wrong."""
+        """Decode the columns of one file with pyarrow, all at once, except text whose dictionary it could get wrong."""
         arrays: dict[int, pa.ChunkedArray[Any]] = {}
         entry_counts: dict[VirtualColumn, int] = {}
         for column in to_dictionary:
@@ -374,7 +369,7 @@ class FetchedColumns:
     def _decode_values(
         self, file_index: int, columns: Sequence[VirtualColumn], *, as_dictionary: Sequence[str]
     ) -> dict[int, pa.ChunkedArray[Any]]:
-        """Let pyarrow decode columns of one file as they are."""
+        """Decode columns of one file with pyarrow, unchanged."""
         if not columns:
             return {}
         file = self._buffer.parquet_file(file_index)
@@ -434,7 +429,7 @@ class FetchedColumns:
 
 
 def _check_int96_range(seconds: pa.ChunkedArray[Any], label: ChunkLabel) -> None:
-    """Refuse instants that nanoseconds since 1970 cannot hold: pyarrow would let them overflow into wrong ones."""
+    """Refuse instants that nanoseconds since 1970 cannot hold: pyarrow would wrap them around to wrong ones."""
     bounds = pc.min_max(seconds.cast(pa.int64()))
     least, most = bounds["min"].as_py(), bounds["max"].as_py()
     if least is not None and not -_INT96_LIMIT_S < least <= most < _INT96_LIMIT_S:
@@ -453,7 +448,7 @@ _TIMES = np.arange(4, dtype=np.int64)
 
 @cache
 def decode_for_the_first_time() -> None:
-    """Decode and filter four timestamps; nothing when it is called again. Blocks for some milliseconds."""
+    """Decode and filter four timestamps; later calls do nothing. Blocks for some milliseconds."""
     type_ = resolve_type(TypeTag.TIMESTAMP, PhysicalType.INT64, 0, 0)
     leaf = LeafSpec(name="time", physical_type=PhysicalType.INT64, max_def_level=0, logical=type_.parquet_logical)
     page = _TIMES.tobytes()

@@ -1,8 +1,8 @@
-"""Values of a column as they were stored -> values of the type that the column was given since.
+"""Converts stored values of a column to the type that the column has now.
 
-What QuestDB's ``ALTER COLUMN TYPE`` makes of values, established by asking QuestDB 9.3.4 for every pair of types (the
-answers are under ``tests/golden/conversions``) and by reading how later versions do it. Null stays null, except that it
-is false or 0 in BOOLEAN, BYTE, SHORT and CHAR. Which pairs there are says ``coldparquet.plan.type_changes``.
+The rules are those of QuestDB's ``ALTER COLUMN TYPE``. They were found by running QuestDB 9.3.4 for every pair of types
+(the results are under ``tests/golden/conversions``) and by reading how later versions do it. Null stays null, except
+that it becomes false or 0 in BOOLEAN, BYTE, SHORT and CHAR. ``coldparquet.plan.type_changes`` lists the pairs.
 
 | from | to | a value becomes |
 |---|---|---|
@@ -17,12 +17,12 @@ is false or 0 in BOOLEAN, BYTE, SHORT and CHAR. Which pairs there are says ``col
 | FLOAT, DOUBLE | DOUBLE, FLOAT | the nearest one; null if it is infinite or too large |
 | integer, DECIMAL | DECIMAL | the same number; if it does not fit or loses digits QuestDB's statement fails, and so does reading |
 | anything | text | see ``coldparquet.decode.convert_text`` |
-| text | anything | see ``coldparquet.decode.convert_text``; null (or false, 0) if it cannot be read as such |
+| text | anything | see ``coldparquet.decode.convert_text``; null (or false, 0) if it has no valid form |
 
-Columns of foreign files, which no statement has changed, are taken as Arrow unifies their types: as the same value, or an
-error. See ``coldparquet.plan.type_changes``.
+No statement has changed columns of foreign files. Their types are unified as by Arrow: each value stays the same, or it
+is an error. See ``coldparquet.plan.type_changes``.
 
-In newer files BYTE and its like can mark rows from before the column existed; these become null, as in QuestDB.
+In newer files BYTE, SHORT and CHAR can mark rows from before the column existed; these become null, as in QuestDB.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _WIDE_DIGITS = 76
 
 
 def convert_values(values: Values, stored: ColumnType, wanted: ColumnType, *, result: Any, label: ChunkLabel) -> Values:
-    """Convert values to the type that their column has now."""
+    """Convert values to the present type of their column."""
     if not can_convert(stored, wanted):
         raise InternalError(f"values of {stored.name} were planned to become {wanted.name}", path=label.path)
     if isinstance(values, pa.DictionaryArray):
         if values.type == result:
             return values  # text stays text
-        # Each distinct value is looked at once, and none that no row has: it might not be convertible.
+        # Each distinct value is converted once, and only values that some row has: others might not be convertible.
         used = without_unused_values(values)
         distinct = _convert(used.dictionary, stored, wanted, label)
         converted: Any = distinct.take(used.indices)
@@ -69,7 +69,7 @@ def convert_values(values: Values, stored: ColumnType, wanted: ColumnType, *, re
 
 
 def _convert(values: Values, stored: ColumnType, wanted: ColumnType, label: ChunkLabel) -> Values:
-    """Convert plain values; nulls stay nulls, whatever the type. Integers come instead of instants."""
+    """Convert plain values; nulls stay nulls, whatever the type. Instants come as integers."""
     if wanted.is_unified and widens(stored, wanted):
         return _widen(values, wanted, label)
     if pa.types.is_date32(values.type):
@@ -95,7 +95,7 @@ def _convert(values: Values, stored: ColumnType, wanted: ColumnType, label: Chun
 
 
 def _widen(values: Values, wanted: ColumnType, label: ChunkLabel) -> Values:
-    """Make values of the type that Arrow unifies theirs with others to, each of the same value as before."""
+    """Convert values to the type that Arrow unifies theirs with others to; each keeps its value."""
     type_ = arrow_type(wanted, text=PLAIN_TEXT)
     try:
         return _in_decimal(values, wanted) if pa.types.is_decimal(type_) else values.cast(type_)
@@ -155,7 +155,7 @@ def _number_type(column_type: ColumnType) -> Any:
 
 
 def _least_as_null(numbers: Values) -> Values:
-    """Turn the number that QuestDB stores for null into null; BYTE and SHORT, which have no null, keep theirs."""
+    """Turn the number that QuestDB stores for null into null; BYTE and SHORT have no null and keep theirs."""
     if not pa.types.is_integer(numbers.type) or numbers.type.bit_width < 32:
         return numbers
     least = pa.scalar(-(1 << (numbers.type.bit_width - 1)), numbers.type)

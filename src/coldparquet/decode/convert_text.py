@@ -1,4 +1,4 @@
-"""Values -> text and text -> values, as QuestDB converts them when the type of a column is changed.
+"""Converts values to text and text to values, as QuestDB does when the type of a column is changed.
 
 | from | text |
 |---|---|
@@ -10,12 +10,12 @@
 | IPv4 | `192.168.0.1` |
 | UUID | `11111111-2222-3333-4444-555555555555` |
 
-FLOAT from 2**24 on has its own rule, see ``_digits_of_large_floats``. Refused, because QuestDB writes something odd:
-instants before the year 1 or after 9999, in nanoseconds before 1678; FLOAT below 2**-126; CHAR that is half of a character.
+FLOAT from 2**24 on has its own rule, see ``_digits_of_large_floats``. Some values are refused because QuestDB writes
+something odd: instants before the year 1 or after 9999, in nanoseconds before 1678; FLOAT below 2**-126; CHAR that is
+half of a character.
 
-Text -> numbers, instants and the like, as QuestDB reads text when a STRING, SYMBOL or VARCHAR column becomes them.
-
-What does not have exactly the form becomes null (false or 0 in types without null):
+Text becomes numbers, instants and so on as QuestDB reads it when a STRING, SYMBOL or VARCHAR column is converted. Text
+without exactly this form becomes null (false or 0 in types without null):
 
 | to | form |
 |---|---|
@@ -31,8 +31,9 @@ What does not have exactly the form becomes null (false or 0 in types without nu
 | IPv4 | four numbers up to 255, with dots between them |
 | UUID | `11111111-2222-3333-4444-555555555555` |
 
-Refused, because QuestDB makes something odd of them: signs and underscores inside of times and addresses, dots around
-addresses, a point without digits in times, years before 1, nanoseconds before 1678 or after 2261, hexadecimal floats.
+Some text is refused because QuestDB converts it to something odd: signs and underscores inside of times and addresses,
+dots around addresses, a point without digits in times, years before 1, nanoseconds before 1678 or after 2261,
+hexadecimal floats.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def _floats(values: Values, table_type: str, label: ChunkLabel) -> Values:
     values = only_where(values, compute.is_finite(values))
     sizes = compute.abs(values.cast(pa.float64()))
     is_zero = compute.equal(sizes, 0.0)
-    # The two ways overlap in no number, and each is computed for all of them.
+    # The two ways have no number in common, and each is computed for all of them.
     plain = _plain(values)
     scientific = _scientific(values.cast(pa.string()))
     if pa.types.is_float32(values.type):
@@ -121,7 +122,7 @@ def _plain(values: Values) -> Values:
 
 
 def _scientific(text: Values) -> Values:
-    """Bring decimal numbers of any form into the form ``-1.25E-7``."""
+    """Normalise decimal numbers of any form to ``-1.25E-7``."""
     parts = compute.extract_regex(
         text, r"^(?P<sign>-?)(?P<whole>[0-9]+)\.?(?P<fraction>[0-9]*)(?:e(?P<exponent>[+-]?[0-9]+))?$"
     )
@@ -142,8 +143,8 @@ def _scientific(text: Values) -> Values:
 def _digits_of_large_floats(whole: Values) -> Values:
     """Write FLOATs that are whole numbers of 25 to 63 bits.
 
-    QuestDB writes the exact number here, rounded to the digits that 24 bits can tell apart, which may be more than the
-    shortest that mean the number.
+    QuestDB writes the exact number here, rounded to the digits that 24 bits can distinguish. That may be more digits
+    than the shortest form has.
     """
     known = whole.is_valid()
     numbers = numbers_to_numpy(compute.fill_null(whole, 1 << 24), np.int64)
@@ -194,7 +195,7 @@ def _uuids(values: Values) -> Values:
 
 
 def _check(holds: Values, values: Values, table_type: str, label: ChunkLabel, why: str) -> None:
-    """Raise for the first value that does not fulfil a condition; null is none."""
+    """Raise for the first value that violates a condition; null does not."""
     if compute.any(compute.invert(holds)).as_py():
         raise not_convertible(label, table_type, values[compute.index(holds, False).as_py()].as_py(), why)
 
@@ -247,7 +248,7 @@ def values_from_text(text: Values, wanted: ColumnType, label: ChunkLabel) -> Val
 
 
 def _whole_numbers(text: Values) -> Values:
-    """Read numbers that have the form of one; null where they exceed 64 bits."""
+    """Read numbers in valid form; null if they exceed 64 bits."""
     is_negative = compute.starts_with(text, "-")
     digits = compute.replace_substring_regex(text, pattern="[^0-9]", replacement="")
     digits = compute.utf8_ltrim(digits, "0")
@@ -334,14 +335,14 @@ def _instants_of_text(text: Values, wanted: ColumnType, label: ChunkLabel) -> Va
     seconds = _days_since_1970(year, month, day) * _S_PER_DAY + hour * 3600 + minute * 60 + second
     seconds -= is_ahead * (zone_hour * 3600 + zone_minute * 60)
     unit_ns = NANOSECONDS_PER_UNIT[unit]
-    # Where this overflows, the text was refused or is no time.
+    # Where this overflows, the text was refused or is not a time.
     counts = seconds * (NANOSECONDS_PER_UNIT["s"] // unit_ns) + fraction_ns // unit_ns
     found = numbers_to_arrow(counts, pa.int64())
     return only_where(found, compute.and_(has_form, _booleans(is_time)))
 
 
 def _time_form(digit: str, *, least_fraction_digits: int) -> str:
-    """Return the pattern of times; ``digit`` is what matches one of their digits."""
+    """Return the pattern of times; ``digit`` matches one of their digits."""
     two = f"{digit}{{2}}"
     fraction = rf"(?:\.(?P<fraction>[0-9]{{{least_fraction_digits},9}}))?"
     zone = rf"(?:Z|(?P<zone_sign>[+-])(?P<zone_hour>{two})(?::?(?P<zone_minute>{two}))?)?"
@@ -352,7 +353,7 @@ def _time_form(digit: str, *, least_fraction_digits: int) -> str:
 def _days_since_1970(
     year: npt.NDArray[np.int64], month: npt.NDArray[np.int64], day: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Count days in the Gregorian calendar. Years begin in March here, so that the leap day is their last."""
+    """Count days in the Gregorian calendar. Years begin in March here, so that the leap day is the last day."""
     year = year - (month <= 2)
     days_before_month = (153 * ((month + 9) % 12) + 2) // 5
     days: npt.NDArray[np.int64] = 365 * year + year // 4 - year // 100 + year // 400 + days_before_month + day - 719_469
@@ -360,7 +361,7 @@ def _days_since_1970(
 
 
 def _field(parts: Values, name: str, *, empty: str) -> npt.NDArray[np.int64]:
-    """Return one number per row; ``empty`` where the text ends before it, or has another form."""
+    """Return one number per row; ``empty`` if the text ends before the field, or has another form."""
     digits = compute.struct_field(parts, [name])
     return _numbers(compute.if_else(compute.equal(digits, ""), empty, digits))
 
@@ -375,7 +376,7 @@ def _booleans(values: npt.NDArray[np.bool_]) -> Values:
 
 
 def _refuse(text: Values, where: Values, wanted: ColumnType, label: ChunkLabel) -> None:
-    """Raise for the first text that ``where`` is true for."""
+    """Raise for the first text marked in ``where``."""
     if compute.any(where).as_py():
         first = text[compute.index(where, True).as_py()].as_py()
         raise not_convertible(label, wanted.name, first, "QuestDB reads text of this form in a way of its own")

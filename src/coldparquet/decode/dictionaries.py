@@ -1,21 +1,18 @@
-"""Text chunks -> dictionary arrays: each distinct string is decoded once, and no row's string is ever made.
+"""Decodes text chunks to dictionary arrays: each distinct string is decoded once, and no row's string is ever made.
 
-pyarrow can read dictionaries as such (``read_dictionary``), but it drops repeated entries without renumbering the
-indices, and then returns other strings than were written. QuestDB's symbol dictionaries do repeat: entry ``k`` is the
-table's symbol ``k``, or an empty string where the chunk does not use it. So a chunk is decoded in up to three parts, each
-of them a virtual file of its own:
+pyarrow can read dictionaries itself (``read_dictionary``), but it drops repeated entries without renumbering the
+indices, and then returns wrong strings. QuestDB's symbol dictionaries do repeat: entry ``k`` is the table's symbol
+``k``, or an empty string if the chunk does not use it. So a chunk is decoded in up to three parts, each a virtual file
+of its own:
 
-- its dictionary page, as a page of plain strings. Equal entries get one number, the place of the string in the result;
-- its pages of indices, as integers whose dictionary page says the number of each entry: what pyarrow decodes then are the
-  indices of the result, at no further cost per row;
-- the pages behind them that hold strings, where a writer gave up its dictionary because it had grown too large.
+- its dictionary page, as a page of plain strings. Equal entries get one number, the position of the string in the
+result; - its pages of indices, as integers. Their dictionary page holds the number of each entry, so pyarrow decodes
+directly to the indices of the result, at no further cost per row; - the later pages with strings, where a writer gave
+up its dictionary because it had grown too large.
 
-Text chunks whose dictionaries pyarrow may read by itself, along with the other columns of their file.
-
-That takes half the time of ``coldparquet.decode.dictionaries``, which takes chunks apart. But where entries repeat,
-pyarrow drops them without renumbering the indices. So chunks that may have an empty entry are left out: what QuestDB
-repeats are empty ones. And the outcome is only taken if as many values came out as there are entries, all of them
-different then.
+pyarrow reads some dictionaries itself, along with the other columns of their file. That takes half the time. Chunks
+that may have an empty entry are excluded: only empty entries repeat in QuestDB's files. The result is only used if it
+has as many values as there are entries; then all of them are distinct.
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
 
 
 SEPARABLE_CODECS = frozenset({"uncompressed", "snappy", "gzip", "brotli", "zstd", "lz4_raw"})
-"""Codecs in which Arrow compresses bytes just as a page holds them; the old LZ4 has a frame of its own."""
+"""Codecs in which Arrow compresses bytes exactly as a page holds them; the old LZ4 has a frame of its own."""
 
 _INDEX_ENCODINGS = frozenset({Encoding.RLE_DICTIONARY, Encoding.PLAIN_DICTIONARY})
 _ENTRY_ENCODINGS = frozenset({Encoding.PLAIN, Encoding.PLAIN_DICTIONARY})
@@ -55,7 +52,7 @@ _SMALLEST_ENTRY_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DictionaryParts:
-    """The pages of a flat text chunk by what they hold, in this order."""
+    """The pages of a flat text chunk by content, in this order."""
 
     dictionary: Page | None
     """None if there are no pages of indices."""
@@ -64,12 +61,12 @@ class DictionaryParts:
 
     @property
     def row_count(self) -> int:
-        """Number of rows in the data pages, as their headers say."""
+        """Number of rows in the data pages, by their headers."""
         return count_rows(self.index_pages) + count_rows(self.text_pages)
 
 
 def take_apart(pages: bytes, codec: int) -> DictionaryParts | None:
-    """Find out what the pages of a chunk hold."""
+    """Classify the pages of a chunk by content."""
     found = parse_pages(pages)
     if not found:
         return None
@@ -91,7 +88,7 @@ def take_apart(pages: bytes, codec: int) -> DictionaryParts | None:
 
 
 def page_encoding(page: Page) -> int | None:
-    """Return how the values of a data page are encoded; None if it is no data page."""
+    """Return the encoding of a data page's values; None if it is not a data page."""
     header = page.header
     data_page = header.data_page_header_v2 if header.type == PageType.DATA_V2 else header.data_page_header
     is_data = header.type in {PageType.DATA, PageType.DATA_V2} and data_page is not None
@@ -99,13 +96,13 @@ def page_encoding(page: Page) -> int | None:
 
 
 def count_rows(pages: Sequence[Page]) -> int:
-    """Return the number of rows in data pages, as their headers say."""
+    """Return the number of rows in data pages, by their headers."""
     headers = (page.header.data_page_header_v2 or page.header.data_page_header for page in pages)
     return sum((header.num_values or 0) for header in headers if header is not None)
 
 
 def count_entries(page: Page) -> int:
-    """Return the number of entries in a dictionary page, as its header says."""
+    """Return the number of entries in a dictionary page, by its header."""
     dictionary = page.header.dictionary_page_header
     return (dictionary.num_values or 0) if dictionary is not None else 0
 
@@ -121,7 +118,7 @@ def _is_readable(page: Page, codec: int) -> bool:
 
 
 def without_unused_values(array: pa.DictionaryArray[Any, Any]) -> pa.DictionaryArray[Any, Any]:
-    """Drop the values that no row has; the others keep their order."""
+    """Drop the values that no row uses; the others keep their order."""
     is_used = np.zeros(len(array.dictionary), dtype=bool)
     is_used[numbers_to_numpy(array.indices.drop_null(), np.int32)] = True
     if is_used.all():
@@ -132,7 +129,7 @@ def without_unused_values(array: pa.DictionaryArray[Any, Any]) -> pa.DictionaryA
 
 
 def shorten_dictionaries(table: pa.Table, *, untouched: Collection[str]) -> pa.Table:
-    """Drop unused values of dictionaries that are longer than the table, so that few rows do not keep a large one."""
+    """Drop unused values of dictionaries longer than the table, so that few rows do not keep a large one."""
     for position, name in enumerate(table.schema.names):
         column: Any = table.column(position)
         if not pa.types.is_dictionary(column.type) or name in untouched:
@@ -145,13 +142,13 @@ def shorten_dictionaries(table: pa.Table, *, untouched: Collection[str]) -> pa.T
 
 
 class SharedDictionaries:
-    """One growing dictionary per column, for tables that follow each other in a stream.
+    """One growing dictionary per column, for consecutive tables of a stream.
 
-    A number, once given, means the same string in every table. The dictionary of each table is that of the table before,
-    with new strings behind it: writers of Arrow streams send just those, as deltas.
+    A number always means the same string in every table. Each table's dictionary is that of the previous table,
+    followed by new strings: writers of Arrow streams send only these, as deltas.
 
     Args:
-        known: By column, the distinct strings to begin with. If these are all that occur, then every table has this very
+        known: By column, the distinct strings to begin with. If no others occur, every table has exactly this
             dictionary.
     """
 
@@ -159,9 +156,9 @@ class SharedDictionaries:
         self._dictionaries = dict(known)
 
     def share(self, table: pa.Table) -> pa.Table:
-        """Give the columns the shared dictionaries, and these the strings that are new.
+        """Give the columns the shared dictionaries, and add new strings to these.
 
-        Only rows of a dictionary that numbers its strings otherwise are written anew.
+        Rows are rewritten only if their dictionary numbers its strings differently.
         """
         for position, name in enumerate(table.schema.names):
             if name in self._dictionaries:
@@ -188,7 +185,7 @@ class SharedDictionaries:
 
 
 def numbered(strings: pa.Array[Any], known: pa.Array[Any]) -> tuple[pa.Array[Any], pa.Array[Any]]:
-    """Look strings up in a dictionary, and append what it lacks."""
+    """Find strings in a dictionary, and append those that it lacks."""
     numbers = compute.index_in(strings, value_set=known)
     if numbers.null_count:
         known = pa.concat_arrays([known, strings.filter(numbers.is_null()).unique()])
@@ -260,7 +257,7 @@ def longest_text(pages: bytes, *, codec: int, label: ChunkLabel, check_page_chec
 def dictionary_value_bytes(  # noqa: PLR0913 - a chunk, and what its pages do not say themselves
     pages: bytes, *, codec: int, row_count: int, max_def_level: int, label: ChunkLabel, enough_bytes: int
 ) -> int:
-    """Return how many bytes the values of a flat chunk of byte strings take that are indices into a dictionary."""
+    """Return the size of a flat chunk's byte strings that are stored as indices into a dictionary."""
     parts = take_apart(pages, codec)
     if parts is None or parts.dictionary is None or parts.row_count != row_count:
         return 0
@@ -287,7 +284,7 @@ def dictionary_value_bytes(  # noqa: PLR0913 - a chunk, and what its pages do no
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chunk:
-    """What all parts of a chunk have in common."""
+    """What all parts of a chunk share."""
 
     content: memoryview
     codec: int
@@ -306,13 +303,13 @@ def _decode_indices(
     indices = _read_numbers(chunk, entry_numbers.numbers, index_pages)
     dictionary = entry_numbers.dictionary
     if entry_numbers.empty_is_last and compute.max(indices).as_py() != len(dictionary) - 1:
-        dictionary = dictionary[:-1]  # no row has it: it stands where the table's other symbols would be
-    # Indices that come out of the page of numbers are numbers of entries: checking them would only cost time.
+        dictionary = dictionary[:-1]  # no row has it: it represents the table's unused symbols
+    # Indices decoded from the page of numbers are entry numbers: checking them would only cost time.
     return [pa.DictionaryArray.from_arrays(positions, dictionary, safe=False) for positions in indices.chunks]
 
 
 def _read_numbers(chunk: _Chunk, numbers: npt.NDArray[np.int32], index_pages: Sequence[Page]) -> pa.ChunkedArray[Any]:
-    """Decode pages of indices into the number of the entry that each row has."""
+    """Decode pages of indices to the entry number of each row."""
     pages: list[bytes | memoryview] = [
         _number_page(numbers, chunk.codec),
         chunk.content[index_pages[0].start : index_pages[-1].stop],
@@ -325,7 +322,7 @@ def _read_numbers(chunk: _Chunk, numbers: npt.NDArray[np.int32], index_pages: Se
 
 
 def _read_entries(chunk: _Chunk, page: Page, logical: LogicalType | None = _TEXT) -> pa.Array[Any]:
-    """Decode a dictionary page as a data page: without levels, which a required column has none of, they are alike."""
+    """Decode a dictionary page as a data page: a required column has no levels, so both have the same form."""
     entry_count = count_entries(page)
     header = PageHeader(
         type=PageType.DATA,
@@ -358,13 +355,13 @@ class _EntryNumbers:
     numbers: npt.NDArray[np.int32]
     """Shape ``(entries,)``."""
     dictionary: pa.Array[Any]
-    """Distinct strings, each at the place of its number."""
+    """Distinct strings, each at the position of its number."""
     empty_is_last: bool
-    """Whether the last of them is the empty string, which may stand for entries that no row uses."""
+    """Whether the last of them is the empty string, which may represent entries that no row uses."""
 
 
 def _number_entries(entries: pa.Array[Any], known: pa.Array[Any] | None) -> _EntryNumbers:
-    """Give equal entries one number; a number beyond all others to empty ones, unless ``known`` has it."""
+    """Give equal entries one number. Empty entries get a number beyond all others, unless ``known`` has one."""
     is_empty = numbers_to_numpy(compute.binary_length(entries), np.int32) == 0
     numbers, dictionary = _numbers_of_text(entries, is_empty, known)
     if not is_empty.any():
@@ -381,7 +378,7 @@ def _number_entries(entries: pa.Array[Any], known: pa.Array[Any] | None) -> _Ent
 def _numbers_of_text(
     entries: pa.Array[Any], is_empty: npt.NDArray[np.bool_], known: pa.Array[Any] | None
 ) -> tuple[npt.NDArray[np.int32], pa.Array[Any]]:
-    """Number the entries that are not empty, and return the strings by their numbers; empty entries get any number."""
+    """Number the non-empty entries, and return the strings by their numbers; empty entries get any number."""
     if known is not None and _are_at_their_places(entries, is_empty, known):
         return np.arange(len(entries), dtype=np.int32), known
     numbers = np.zeros(len(entries), dtype=np.int32)
@@ -425,7 +422,7 @@ def _decode_text(chunk: _Chunk, pages: Sequence[Page]) -> list[pa.Array[Any]]:
     content = chunk.content[pages[0].start : pages[-1].stop]
     row_count = count_rows(pages)
     file = one_column_file([content], leaf, value_count=row_count, codec=chunk.codec, created_by=chunk.created_by)
-    # Without a dictionary page there are no repeated entries. pyarrow encodes plain pages as it decodes them, others not.
+    # Without a dictionary page no entry repeats. pyarrow dictionary-encodes plain pages during decoding, others not.
     is_plain = all(page_encoding(page) == Encoding.PLAIN for page in pages)
     [text] = read_columns(
         file,
@@ -439,14 +436,14 @@ def _decode_text(chunk: _Chunk, pages: Sequence[Page]) -> list[pa.Array[Any]]:
 
 
 _EMPTY_ENTRY = bytes(4)
-"""A plain string begins with its length. Lengths below 16 million end with a zero, but not with four."""
+"""A plain string begins with its length. Lengths below 16 million end with a zero byte, but not with four."""
 
 _LARGEST_SEARCHED_BYTES = 1 << 20
-"""Dictionaries that are longer are taken apart: searching them, decompressed once more, would take too long."""
+"""Longer dictionaries are decoded in parts: searching them, after another decompression, would take too long."""
 
 
 def distinct_entries(pages: bytes, codec: int, *, row_count: int) -> int | None:
-    """Return how many entries the dictionary of a flat text chunk has if pyarrow may read it by itself."""
+    """Return the number of entries in a flat text chunk's dictionary if pyarrow may read it itself."""
     parts = take_apart(pages, codec)
     if parts is None or parts.dictionary is None or parts.text_pages or parts.row_count != row_count:
         return None
@@ -454,7 +451,7 @@ def distinct_entries(pages: bytes, codec: int, *, row_count: int) -> int | None:
 
 
 def is_as_stored(array: pa.ChunkedArray[Any], entry_count: int, label: ChunkLabel) -> bool:
-    """Tell whether what pyarrow has read is what was written."""
+    """Tell whether pyarrow read what was written."""
     chunks: list[Any] = array.chunks
     if array.type != DICTIONARY_TYPE or any(len(chunk.dictionary) != entry_count for chunk in chunks):
         return False
@@ -471,5 +468,5 @@ def _may_have_empty_entry(pages: bytes, dictionary: Page, codec: int) -> bool:
     try:
         entries = pa.decompress(body, decompressed_size=size_bytes, codec=name, asbytes=True) if codec else bytes(body)
     except (pa.ArrowException, OSError):
-        return True  # whoever takes the chunk apart says what is wrong with it
+        return True  # decoding in parts reports the damage
     return _EMPTY_ENTRY in entries

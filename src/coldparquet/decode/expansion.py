@@ -1,4 +1,4 @@
-"""What pages decompress and decode to: few bytes may stand for very many."""
+"""Limits what pages decompress and decode to: few bytes may expand to very many."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from coldparquet.format.page_headers import Page
 
 _LARGEST_USUAL_RATIO = 256
-"""Pages of tables decompress to 2 to 100 times their bytes."""
+"""Ordinary pages decompress to 2 to 100 times their bytes."""
 
 _LARGEST_RATIO = 1 << 15
-"""No codec makes more of a byte: zstd, whose smallest block of 4 bytes stands for 128 KiB."""
+"""Largest expansion of all codecs: zstd, whose smallest block of 4 bytes represents 128 KiB."""
 
 _WIDEST_NUMBER_BYTES = 32
 """A decimal of 256 bits."""
 
 _NEVER_REFUSED_BYTES = 64 * MIB
-"""So much is always decompressed, whatever the memory limit."""
+"""Always decompressed, whatever the memory limit."""
 
 
 def may_decompress_to(length_bytes: int, most_bytes: int) -> bool:
-    """Tell whether so many bytes of pages could be so many once they are decompressed, in any codec."""
+    """Tell whether pages of this length may decompress to this many bytes in any codec."""
     return length_bytes * _LARGEST_RATIO > most_bytes
 
 
 def is_boundless(codec: int) -> bool:
-    """Tell whether a codec may make more of a byte than usual pages do: snappy makes 21 at most, LZ4 255."""
+    """Tell whether a codec may expand more than ordinary pages do: snappy at most 21 times, LZ4 255 times."""
     return CODECS[codec] in {"gzip", "brotli", "zstd"}
 
 
 def check_decompressed_size(pages: bytes, most_bytes: int, label: ChunkLabel, *, row_count: int) -> None:
-    """Refuse a chunk that would decompress to more than the memory limit and to far more than any usual one."""
+    """Refuse a chunk that would decompress to more than the memory limit and far more than ordinary ones."""
     size_bytes = sum(max(page.header.uncompressed_page_size or 0, 0) for page in parse_pages(pages) or [])
     check_size(
         size_bytes,
@@ -57,7 +57,7 @@ def check_decompressed_size(pages: bytes, most_bytes: int, label: ChunkLabel, *,
 
 
 def check_decoded_size(pages: bytes, size_bytes: int, most_bytes: int, label: ChunkLabel, *, row_count: int) -> None:
-    """Refuse a chunk whose values take more than the memory limit and far more than those of any usual one."""
+    """Refuse a chunk whose values take more than the memory limit and far more than those of ordinary ones."""
     check_size(
         size_bytes,
         most_bytes,
@@ -68,7 +68,7 @@ def check_decoded_size(pages: bytes, size_bytes: int, most_bytes: int, label: Ch
 
 
 def check_expanded_size(encoded_bytes: int, size_bytes: int, most_bytes: int) -> None:
-    """Refuse to make plain strings of a row group whose text takes little memory only as long as it is dictionary-encoded."""
+    """Refuse plain strings of a row group whose text is only small while dictionary-encoded."""
     check_size(
         size_bytes,
         most_bytes,
@@ -79,7 +79,7 @@ def check_expanded_size(encoded_bytes: int, size_bytes: int, most_bytes: int) ->
 
 
 def check_size(size_bytes: int, most_bytes: int, label: ChunkLabel | None, *, usual_bytes: int, claim: str) -> None:
-    """Refuse what takes more than the memory limit and more than is usual."""
+    """Refuse a size above the memory limit and above the usual."""
     if size_bytes <= max(most_bytes, _NEVER_REFUSED_BYTES, usual_bytes):
         return
     raise BudgetExceededError(
@@ -95,7 +95,7 @@ def check_size(size_bytes: int, most_bytes: int, label: ChunkLabel | None, *, us
 
 
 def delta_text_bytes(pages: bytes, *, codec: int, leaf: LeafSpec, label: ChunkLabel, enough_bytes: int) -> int:
-    """Return how many bytes the byte strings of pages take of which each says how much of the one before it begins with."""
+    """Return the size of delta-encoded byte strings, each of which repeats a prefix of the previous one."""
     found = [page for page in parse_pages(pages) or [] if page_encoding(page) == Encoding.DELTA_BYTE_ARRAY]
     # No string is longer than all bytes of its page.
     if sum(count_rows([page]) * (page.header.uncompressed_page_size or 0) for page in found) <= enough_bytes:
@@ -108,9 +108,9 @@ def delta_text_bytes(pages: bytes, *, codec: int, leaf: LeafSpec, label: ChunkLa
 
 
 def _delta_page_bytes(pages: bytes, page: Page, codec: int, leaf: LeafSpec, label: ChunkLabel) -> int:
-    """Add up the lengths of the beginnings, which come first in the page as numbers, and the bytes of the page itself."""
+    """Sum the prefix lengths, which come first in the page as numbers, and the bytes of the page itself."""
     values = _values_of(pages, page, codec, leaf)
-    # Behind the values of a block and its parts there is the count of the numbers, in seven bits a byte.
+    # The sizes of a block and its parts come first, then the count of the numbers, in seven bits per byte.
     position = 0
     for _ in range(2):
         while values[position] & 0x80:
@@ -142,7 +142,7 @@ def _delta_page_bytes(pages: bytes, page: Page, codec: int, leaf: LeafSpec, labe
 
 
 def _values_of(pages: bytes, page: Page, codec: int, leaf: LeafSpec) -> bytes:
-    """Return the values of a data page, decompressed and without the levels before them."""
+    """Return the values of a data page, decompressed and without their levels."""
     body, size_bytes = pages[page.body_start : page.stop], page.header.uncompressed_page_size or 0
     v2 = page.header.data_page_header_v2
     if page.header.type == PageType.DATA_V2 and v2 is not None:

@@ -1,12 +1,10 @@
-"""Keep exactly the rows for which a bound predicate is true; its cheapest and most selective parts are evaluated first.
+"""Keeps exactly the rows for which a bound predicate is true; evaluates cheap and selective parts first.
 
 A leaf is evaluated in the domain in which its literal was bound: whole numbers in the column's own unit, doubles,
-unscaled decimals, bytes. Nothing is converted with loss. NULL follows SQL, NaN follows IEEE 754.
+unscaled decimals, bytes. No conversion loses anything. NULL follows SQL, NaN follows IEEE 754.
 
-In which order the parts of a predicate are evaluated: those first that cost little and leave few rows.
-
-The numbers are nanoseconds per row as measured with a million rows, and guesses of what is usually asked. Only their
-ratios matter, and only for speed.
+The order of evaluation uses nanoseconds per row, as measured with a million rows, and guesses of common predicates.
+Only their ratios matter, and only for speed.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ _NUMBER_NS = 1.0
 _DICTIONARY_NS = 4.0
 _BYTES_NS = 9.0
 _SEARCH_FACTOR = 4.0
-"""Looking a value up in a set, against comparing it with one."""
+"""Cost of a lookup in a set, relative to a comparison with one value."""
 
 _COPY_NUMBER_NS = 4.0
 _COPY_BYTES_NS = 30.0
@@ -70,35 +68,35 @@ _SHARE_OF_NULL = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredicateCost:
-    """What evaluating a predicate costs, and what it leaves."""
+    """The cost of evaluating a predicate, and the share of rows that it leaves."""
 
     ns_per_row: float
     share_true: float
-    """Guess of the share of rows for which it is true."""
+    """Estimated share of rows for which it is true."""
 
     def order_among(self, *, of_and: bool) -> float:
-        """Return by what parts are sorted: time per row that is decided by this part alone."""
+        """Return the sort key of parts: time per row that this part alone decides."""
         share_decided = 1 - self.share_true if of_and else self.share_true
         return self.ns_per_row / max(share_decided, 0.01)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemainingCost:
-    """What the parts of an AND cost that are still to be evaluated, in nanoseconds per row."""
+    """The cost of the parts of an AND that are still to be evaluated, in nanoseconds per row."""
 
     evaluation_ns: float
     copy_ns: float
-    """What it takes to copy their columns."""
+    """Cost of copying their columns."""
     columns: frozenset[str]
 
     def dropping_pays(self, matching_count: int, row_count: int) -> bool:
-        """Tell whether evaluating them for few rows saves more than copying the values of these costs."""
+        """Tell whether evaluating them for fewer rows saves more than copying their columns costs."""
         few = matching_count * (self.copy_ns + self.evaluation_ns)
         return few + row_count < row_count * self.evaluation_ns
 
 
 class PredicateCosts:
-    """What evaluating predicates on rows of one schema costs; each part of a predicate is looked at once.
+    """The costs of predicates on rows of one schema; each part of a predicate is estimated once.
 
     Args:
         schema: Types of the columns.
@@ -107,7 +105,8 @@ class PredicateCosts:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._types: dict[str, Any] = {}
-        # By identity: to hash a predicate takes as long as its list of values. The predicate is kept, and so is its identity.
+        # By identity: hashing a predicate takes as long as its list of values. Keeping the predicate keeps its identity
+        # valid.
         self._known: dict[int, tuple[BoundPredicate, PredicateCost]] = {}
 
     def in_order(self, parts: Sequence[BoundPredicate], *, of_and: bool) -> list[BoundPredicate]:
@@ -115,7 +114,7 @@ class PredicateCosts:
         return sorted(parts, key=lambda part: self.of(part).order_among(of_and=of_and))
 
     def of(self, bound: BoundPredicate) -> PredicateCost:
-        """Estimate what evaluating a predicate costs."""
+        """Estimate the cost of evaluating a predicate."""
         known = self._known.get(id(bound))
         if known is None:
             known = self._known[id(bound)] = (bound, self._estimate(bound))
@@ -144,7 +143,7 @@ class PredicateCosts:
         return cost
 
     def after_each(self, parts: Sequence[BoundPredicate]) -> list[RemainingCost]:
-        """Say what the parts behind each one cost together, for parts that are evaluated in this order."""
+        """Return the total cost of the parts after each one, in this order of evaluation."""
         remaining = [RemainingCost(evaluation_ns=0.0, copy_ns=0.0, columns=frozenset())]
         for part in reversed(parts[1:]):
             later = remaining[-1]
@@ -180,7 +179,7 @@ def _is_text(type_: Any) -> bool:
     return pa.types.is_string(type_) or pa.types.is_binary(type_)
 
 
-# The stubs do not know that these return what they are given: chunked arrays for chunked arrays.
+# The stubs do not know that these return chunked arrays for chunked arrays.
 _AND: Callable[..., Any] = pc.and_kleene
 _OR: Callable[..., Any] = pc.or_kleene
 _IF_ELSE: Callable[..., Any] = pc.if_else
@@ -197,7 +196,7 @@ _COMPARE: dict[Operator, Callable[..., Any]] = {
 
 
 def filter_rows(bound: BoundPredicate, table: pa.Table) -> pa.Table:
-    """Return the rows for which the predicate is true, in their order; the same object if that is every row."""
+    """Return the rows for which the predicate is true, in their order; the same object if every row matches."""
     kept = matching_rows(bound, table)
     matching_count = kept.true_count
     if matching_count == table.num_rows:
@@ -210,13 +209,13 @@ def filter_rows(bound: BoundPredicate, table: pa.Table) -> pa.Table:
 def matching_rows(bound: BoundPredicate, table: pa.Table) -> pa.BooleanArray:
     """Find the rows for which a predicate is true.
 
-    The parts of an AND are evaluated one after the other, the cheapest and most selective first. Once few rows are left,
-    expensive parts only see those.
+    The parts of an AND are evaluated one after the other, the cheapest and most selective first. Once few rows remain,
+    expensive parts are evaluated only for these.
     """
     costs = PredicateCosts(table.schema)
     parts = costs.in_order(bound.parts, of_and=True) if isinstance(bound, BoundAnd) else [bound]
     left = _Rows(table, costs)
-    # Row numbers in the table of the rows that are left, once others have been dropped from ``left``.
+    # Row numbers, in the table, of the remaining rows, once others have been dropped from ``left``.
     rows: npt.NDArray[np.intp] | None = None
     matches = None
     for part, remaining in zip(parts, costs.after_each(parts), strict=True):
@@ -246,7 +245,7 @@ def _true_or_false(outcome: pa.ChunkedArray[Any]) -> pa.BooleanArray:
 
 
 class _Rows:
-    """Rows of which parts of a predicate are evaluated; a column is made comparable once, however many parts look at it."""
+    """Rows for the evaluation of a predicate; a column is made comparable once, however many parts use it."""
 
     def __init__(self, table: pa.Table, costs: PredicateCosts) -> None:
         self._table = table
@@ -254,7 +253,7 @@ class _Rows:
         self._comparable: dict[str, list[_Comparable]] = {}
 
     def only(self, matches: pa.BooleanArray, columns: frozenset[str]) -> _Rows:
-        """Return the rows that match, with some of the columns."""
+        """Return the matching rows, with some of the columns."""
         names = [name for name in self._table.column_names if name in columns]
         return _Rows(self._table.select(names).filter(matches), self._costs)
 
@@ -283,7 +282,7 @@ class _Rows:
         return pa.chunked_array([nulls.is_null() if outcome else nulls.is_valid()])
 
     def _join(self, parts: Sequence[BoundPredicate], *, of_and: bool) -> pa.ChunkedArray[Any]:
-        """Join parts by AND or OR; stops where no further part can change the outcome of any row."""
+        """Join parts by AND or OR; stop when no further part can change any row's outcome."""
         joined = None
         for part in self._costs.in_order(parts, of_and=of_and):
             outcome = self.evaluate(part)
@@ -314,7 +313,7 @@ class _Comparable(NamedTuple):
 
     values: pa.ChunkedArray[Any]
     indices: pa.Array[Any] | None
-    """Where the value of each row is among ``values``, of a column that keeps each once; a null index takes a null."""
+    """Position in ``values`` of each row's value, for a column that keeps each value once; a null index means null."""
 
 
 def _comparables(column: pa.ChunkedArray[Any]) -> list[_Comparable]:
@@ -340,7 +339,7 @@ def _outcome(leaf: BoundComparison | BoundIn, comparable: _Comparable) -> pa.Chu
 
 
 def _is_listed(leaf: BoundIn, values: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
-    """Tell which values are in a list. It may be much longer than the column: it is searched, or what is near is taken."""
+    """Tell which values are in a list. The list may be much longer than the column, so it is searched or narrowed."""
     type_ = values.type
     if pa.types.is_integer(type_) or pa.types.is_floating(type_):
         keys = leaf.search.keys.astype(_numpy_name(type_), copy=False)
@@ -369,7 +368,7 @@ def _null_where_null(outcome: pa.ChunkedArray[Any], column: pa.ChunkedArray[Any]
 
 
 def check_comparable(values: Sequence[DomainValue], type_: Any) -> None:
-    """Check literals that :func:`~coldparquet.plan.bind.bind` has not made itself."""
+    """Check literals that did not come from :func:`~coldparquet.plan.bind.bind`."""
     array = _domain_array(values, _comparable_type(type_))
     if len(array) < len(values) or array.null_count:
         raise ValueError(f"literals of another type than {type_}")
@@ -378,7 +377,7 @@ def check_comparable(values: Sequence[DomainValue], type_: Any) -> None:
 def _comparable_type(type_: Any) -> Any:
     """Return the type in which a column compares with literals of its domain; every value has its exact counterpart.
 
-    But for FLOAT, where literals are doubles, the cast to it copies nothing.
+    The cast to it copies nothing, except for FLOAT, whose literals are doubles.
     """
     if pa.types.is_timestamp(type_) or pa.types.is_time64(type_):
         return pa.int64()
@@ -402,7 +401,7 @@ def _domain_array(values: Sequence[DomainValue], type_: Any) -> pa.Array[Any]:
 
 
 _numpy_name = functools.cache(str)
-"""What numpy calls a number's type of Arrow's."""
+"""numpy's names of Arrow's number types."""
 
 
 def _decimal(unscaled: int, scale: int) -> Decimal:

@@ -1,9 +1,7 @@
-"""One slice of a native partition's column files -> an Arrow table, equal to what the same rows in Parquet decode to.
+"""Decodes one slice of a native partition's column files to an Arrow table, equal to that of the same rows in Parquet.
 
-STRING, BINARY, VARCHAR and arrays, as native partitions store them -> Arrow arrays.
-
-No value is looked at by itself: lengths and places of all values of a slice are compared at once, and their bytes are
-copied out of the data file in one step.
+STRING, BINARY, VARCHAR and arrays are decoded without a loop over values. The lengths and places of all values of a
+slice are compared at once, and one step copies their bytes out of the data file.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ _WORD_BITS = 64
 def decode_fixed(
     stored: npt.NDArray[np.uint8], layout: FixedLayout, type_: Any, *, tag: TypeTag, label: RowsLabel
 ) -> pa.Array[Any]:
-    """Decode values of one width."""
+    """Decode fixed-width values."""
     values = stored.view(layout.word).reshape(-1, layout.words)
     is_null = layout.is_null(values)
     data: npt.NDArray[Any]
@@ -68,14 +66,14 @@ def decode_fixed(
 
 
 def validity(is_null: Mask | None) -> pa.Buffer | None:
-    """Return Arrow's validity bitmap; None where nothing is null."""
+    """Return Arrow's validity bitmap; None without nulls."""
     if is_null is None or not is_null.any():
         return None
     return pa.py_buffer(np.packbits(~is_null, bitorder="little").tobytes())
 
 
 def _decimal_words(values: npt.NDArray[Any], type_: Any, tag: TypeTag, label: RowsLabel) -> npt.NDArray[np.int64]:
-    """Return unscaled values as Arrow has them: two or four words of 64 bits, the lowest one first."""
+    """Return unscaled values in Arrow's form: two or four words of 64 bits, the lowest one first."""
     # The wide ones are stored highest word first; the others have one word or less.
     words = values[:, ::-1].astype(np.int64, copy=False)
     arrow_words = type_.bit_width // _WORD_BITS
@@ -126,7 +124,7 @@ LARGEST_CHUNK_BYTES = (1 << 31) - 1
 """Arrow's strings and byte strings have offsets of 32 bits: longer data becomes several arrays."""
 
 _UTF8_BYTES_PER_UNIT = 3
-"""At most, of UTF-16: a surrogate pair is two units and four bytes."""
+"""Most UTF-8 bytes of a UTF-16 unit: a surrogate pair is two units and four bytes."""
 
 
 def decode_variable(  # noqa: PLR0913 - two files and what they hold
@@ -153,17 +151,17 @@ def decode_variable(  # noqa: PLR0913 - two files and what they hold
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Values:
-    """Where the bytes of values are: arrays of shape ``(rows,)``."""
+    """The places of values' bytes: arrays of shape ``(rows,)``."""
 
     data: ByteArray
-    """What the data file holds."""
+    """Content of the data file."""
     starts: Offsets
-    """First byte of each value in ``data``; ascending where it has bytes there."""
+    """First byte of each value in ``data``; ascending for values with bytes there."""
     lengths: Offsets
-    """Bytes of each value, wherever they are; 0 for null."""
+    """Length of each value, wherever its bytes are; 0 for null."""
     is_null: Mask
     is_inlined: Mask
-    """Values that lie in their auxiliary entry."""
+    """Values stored in their auxiliary entry."""
     entries: ByteArray
     """Auxiliary entries, shape ``(rows, entry_bytes)``."""
 
@@ -178,7 +176,7 @@ class _Values:
         )
 
     def joined(self) -> ByteArray:
-        """Return the bytes of all values, one behind the other."""
+        """Return the bytes of all values, one after the other."""
         in_data = _gathered(self.data, self.starts[~self.is_inlined], self.lengths[~self.is_inlined])
         if not self.is_inlined.any():
             return in_data
@@ -193,11 +191,11 @@ class _Values:
 def _prefixed_values(
     auxiliary: ByteArray, data: ByteArray, layout: VariableLayout, data_start: int, label: RowsLabel
 ) -> _Values:
-    """Find the values of STRING and BINARY: each has its length before it, and offsets say where."""
+    """Find the values of STRING and BINARY: each follows its length, at the place that an offset gives."""
     offsets = layout.parse(auxiliary).offsets - data_start
     is_inside = (offsets >= 0) & (offsets <= len(data))
     room = np.diff(offsets) - layout.prefix_bytes
-    # The difference of offsets inside cannot overflow.
+    # The difference of valid offsets cannot overflow.
     holds = is_inside[:-1] & is_inside[1:] & (room >= 0)
     label.check(holds, "has an offset that does not lie behind that of the row before it", field="offset")
     prefixes = data[offsets[:-1, None] + np.arange(layout.prefix_bytes)].view(f"<i{layout.prefix_bytes}")[:, 0]
@@ -217,7 +215,7 @@ def _prefixed_values(
 def _described_values(
     auxiliary: ByteArray, data: ByteArray, layout: VariableLayout, data_start: int, label: RowsLabel
 ) -> _Values:
-    """Find the values of VARCHAR and arrays: the entries say everything."""
+    """Find the values of VARCHAR and arrays: the entries hold everything."""
     entries = layout.parse(auxiliary)
     longest = np.where(entries.is_inlined, MAX_INLINED_BYTES, len(data))
     label.check(
@@ -228,7 +226,7 @@ def _described_values(
         (entries.lengths > 0) | ~has_bytes, "has an entry of zeros, which was never written", field="auxiliary entry"
     )
     starts = np.where(has_bytes, entries.offsets - data_start, 0)
-    # Behind the value before it that has bytes in the data file.
+    # After the previous value that has bytes in the data file.
     stops = np.maximum.accumulate(np.where(has_bytes, starts + entries.lengths, 0))
     least = np.concatenate([np.zeros(min(1, len(stops)), dtype=np.int64), stops[:-1]])
     holds = ~has_bytes | ((starts >= least) & (starts + entries.lengths <= len(data)))
@@ -244,14 +242,14 @@ def _described_values(
 
 
 def _gathered(data: ByteArray, starts: Offsets, lengths: Offsets) -> ByteArray:
-    """Copy ascending, disjoint runs of bytes out of ``data``, one behind the other."""
+    """Copy ascending, disjoint runs of bytes out of ``data``, one after the other."""
     filled = lengths > 0
     starts, stops = starts[filled], (starts + lengths)[filled]
     if not len(starts):
         return data[:0]
     if (starts[1:] == stops[:-1]).all():
         return data[starts[0] : stops[-1]]
-    # Runs and the gaps between them take turns.
+    # Runs and the gaps between them alternate.
     turns = np.empty(2 * len(starts) - 1, dtype=np.int64)
     turns[0::2] = stops - starts
     turns[1::2] = starts[1:] - stops[:-1]
@@ -260,7 +258,7 @@ def _gathered(data: ByteArray, starts: Offsets, lengths: Offsets) -> ByteArray:
 
 
 def _chunks(largest: Offsets, label: RowsLabel) -> Iterator[tuple[int, int]]:
-    """Cut rows, given the most that each can take, so that Arrow's offsets can address the bytes of each chunk."""
+    """Cut rows, given an upper bound of each row's size, so that Arrow's offsets can address each chunk."""
     ends = np.cumsum(largest)
     first = 0
     while first < len(ends):

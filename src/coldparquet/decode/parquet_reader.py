@@ -1,4 +1,4 @@
-"""pyarrow's Parquet reader for virtual files; its errors name the object, the column and the rows."""
+"""Runs pyarrow's Parquet reader on virtual files; errors name the object, the column and the rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkLabel:
-    """The chunk of one column in one row group, or of several columns that are decoded at once."""
+    """The chunk of one column in one row group, or of several columns decoded together."""
 
     path: str | None
     """The Parquet file."""
@@ -32,7 +32,7 @@ class ChunkLabel:
         return f"row group {self.row_group}, {noun} {', '.join(map(repr, self.columns))}"
 
     def damaged(self, message: str, **details: Any) -> FormatError:
-        """Return the error that the chunk's bytes are wrong."""
+        """Return the error for damaged bytes of the chunk."""
         return FormatError(
             f"{self}: {message}", path=self.path, row_group=self.row_group, columns=self.columns, **details
         )
@@ -48,7 +48,7 @@ _SHOWN_CHARACTERS = 60
 
 
 def not_convertible(label: ChunkLabel, table_type: str, value: object, why: str) -> UnsupportedError:
-    """Return the error for a value that does not become one of the table's type."""
+    """Return the error for a value that does not convert to the table's type."""
     shown = repr(value)
     shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
     return UnsupportedError(
@@ -64,7 +64,8 @@ def not_convertible(label: ChunkLabel, table_type: str, value: object, why: str)
 
 
 _LEAST_BYTES_FOR_THREADS = 256 * KIB
-"""Less decodes within a millisecond or two, and to hand a column to another thread and wait for it takes a twentieth of one."""
+"""Smaller columns decode within a millisecond or two; passing one to another thread and back takes a twentieth of
+one."""
 
 
 def read_columns(  # noqa: PLR0913 - one file, and what is to become of its columns
@@ -83,7 +84,7 @@ def read_columns(  # noqa: PLR0913 - one file, and what is to become of its colu
             metadata=None if end_beside is None else pq.read_metadata(pa.BufferReader(PARQUET_MAGIC + end_beside)),
             coerce_int96_timestamp_unit=int96_unit,
             read_dictionary=list(as_dictionary),
-            pre_buffer=False,  # all of it is in memory: another thread would only hand it over
+            pre_buffer=False,  # all of it is in memory: another thread would only pass it on
             page_checksum_verification=check_page_checksums,
         )
     except (pa.ArrowException, OSError) as error:
@@ -122,7 +123,7 @@ def _translated(error: Exception, label: ChunkLabel) -> FormatError | Unsupporte
 
 
 def check_values(array: pa.ChunkedArray[Any], label: ChunkLabel) -> None:
-    """Check what pyarrow decodes without complaint although whoever gets it next may crash."""
+    """Check values that pyarrow decodes without complaint although later code may crash on them."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -135,16 +136,16 @@ def check_values(array: pa.ChunkedArray[Any], label: ChunkLabel) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsLabel(ChunkLabel):
-    """The values of one column in one slice of a native partition, of which only those behind the top have bytes."""
+    """The values of one column in one slice of a native partition; only those after the top have bytes."""
 
     first_row: int
-    """First row of the partition that has bytes here."""
+    """First row of the partition with bytes here."""
 
     def __str__(self) -> str:
         return f"rows from {self.first_row:,} on, column {', '.join(map(repr, self.columns))}"
 
     def check(self, holds: Mask, message: str, *, field: str) -> None:
-        """Raise the error about the first row for which something does not hold."""
+        """Raise the error about the first row that violates a condition."""
         if not holds.all():
             raise self.damaged_row(int(holds.argmin()), message, field=field)
 

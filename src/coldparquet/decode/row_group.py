@@ -1,4 +1,4 @@
-"""The bytes of one read -> an Arrow table of the requested columns, those of one value among them."""
+"""Decodes the bytes of one read to an Arrow table of the requested columns, including columns of one value."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def constant_value(sidecar: Sidecar, column: int, row_group: int, label: ChunkLabel) -> pa.ChunkedArray[Any]:
-    """Decode the value of a chunk of which ``plan.made_chunks.constant_chunks`` says that it holds one only."""
+    """Decode the single value of a chunk that ``plan.row_groups.constant_chunks`` found."""
     value = constant_bytes(sidecar, column, row_group)
     header = PageHeader(
         type=PageType.DATA,
@@ -62,7 +62,7 @@ def constant_value(sidecar: Sidecar, column: int, row_group: int, label: ChunkLa
 
 
 _CHECKED_KINDS = frozenset({LogicalKind.STRING, LogicalKind.DECIMAL})
-"""Kinds of which pyarrow decodes invalid values without complaint."""
+"""Kinds whose invalid values pyarrow decodes without complaint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +71,12 @@ class OutputColumn:
 
     name: str
     type: ColumnType
-    """Type of the column in the table that the partition belongs to."""
+    """Type of the column in the partition's table."""
     place: int | None
-    """Index of the column in the partition's sidecar; None where the partition was written without it. There it may be of
-    another type, the one that it had when the partition was written."""
+    """Index of the column in the partition's sidecar; None if the partition was written without it. Its type there may
+    be an earlier one."""
     known: pa.Array[Any] | None = None
-    """Distinct strings with which the column's dictionary is to begin; see ``decode_dictionary_chunk``."""
+    """Distinct strings that begin the column's dictionary; see ``decode_dictionary_chunk``."""
 
 
 def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show them
@@ -90,7 +90,7 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
     check_page_checksums: bool,
     most_bytes: int | None = None,
 ) -> pa.Table:
-    """Decode what was fetched of one row group. Blocks; pyarrow releases the GIL meanwhile and uses its own threads."""
+    """Decode the fetched bytes of one row group. Blocks; pyarrow releases the GIL and uses its own threads."""
     known = {column.place: column.known for column in columns if column.known is not None}
     fetched: dict[int, pa.ChunkedArray[Any]] = {}
     if read.columns:
@@ -125,7 +125,7 @@ def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show 
 def _in_table(
     array: pa.ChunkedArray[Any], stored: ColumnType, wanted: ColumnType, text: TextAs, label: ChunkLabel
 ) -> pa.ChunkedArray[Any]:
-    """Take decoded values, as they were stored, to the type of their column in the table."""
+    """Convert decoded values from their stored type to the type of the table's column."""
     array = _normalised(array, stored, wanted, text, label)
     return _converted(array, stored, wanted, text, label)
 
@@ -133,7 +133,7 @@ def _in_table(
 def _normalised(
     array: pa.ChunkedArray[Any], stored: ColumnType, wanted: ColumnType, text: TextAs, label: ChunkLabel
 ) -> pa.ChunkedArray[Any]:
-    """Give a decoded column the form that its type has in every partition, however it was stored."""
+    """Give a decoded column the form of its type that is the same in every partition, whatever the storage."""
     type_: Any = arrow_type(stored, text=text)
     if pa.types.is_dictionary(array.type):
         return array
@@ -168,12 +168,13 @@ def _converted(
 def _made_values(  # noqa: PLR0913, PLR0917 - one chunk of one plan, and how to show it
     read: RowGroupRead, sidecar: Sidecar, place: int, wanted: ColumnType, text: TextAs, label: ChunkLabel
 ) -> pa.ChunkedArray[Any]:
-    """Make a column that is null, or one value, in every row, as it would have been stored."""
+    """Make a column of nulls, or of one repeated value, like its stored form."""
     stored = sidecar.column_type(place)
     if not null_chunks(sidecar, place, np.array([read.row_group]))[0]:
         value = constant_value(sidecar, place, read.row_group, label)
         return repeated_value(_in_table(value, stored, wanted, text, label), read.row_count)
-    # A file that can mark nulls marks the rows from before the column existed. They are null once its type has null.
+    # A file that can mark nulls marks the rows from before the column existed. They become null if the type now has
+    # null.
     marks_nulls = sidecar.column(place).max_def_level > 0
     is_zero = stored.never_null and (wanted.never_null or not marks_nulls)
     values = missing_values(read.row_count, arrow_type(stored, text=text), never_null=is_zero)

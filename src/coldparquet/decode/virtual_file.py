@@ -1,14 +1,13 @@
-"""Parquet files made up of just the pages that were fetched, in memory that pyarrow decodes.
+"""Makes Parquet files of only the fetched pages, in memory that pyarrow decodes.
 
-Layout: ``PAR1``, the pages of each column packed together, and then one end after the other: a footer synthesised from
-the sidecar, its length, ``PAR1``. A file is the buffer up to the end of its footer, so that several files share the
-pages in front of them without a copy: columns of which the same rows were fetched are in the same file, because all
-columns of a row group have equally many rows. The sidecar alone says everything that decoding needs, so the real footer
-is never fetched. The buffer has its final size before the first byte arrives, and each byte is copied once: from the
-answer of the store to its final place.
+Layout: ``PAR1``, the pages of each column without gaps, and then the end of each file: a footer synthesised from the
+sidecar, its length, ``PAR1``. A file is the buffer up to the end of its footer, so several files share the pages before
+them without a copy. All columns of a row group have equally many rows, so columns with the same fetched rows are in the
+same file. The sidecar alone holds everything that decoding needs, so the real footer is never fetched. The buffer has
+its final size before the first byte arrives, and each byte is copied once: from the store's answer to its final place.
 
-Large row groups that one answer brings as a whole are not copied at all: pyarrow is told beside the answer where in it
-the pages lie.
+Large row groups that arrive in a single answer are not copied at all: the footer gives pyarrow the places of the pages
+inside the answer.
 
 Lists of which only some pages were fetched are in no file: see ``coldparquet.decode.columns``.
 """
@@ -58,20 +57,20 @@ def one_column_file(
 
 
 class PlacedBuffer:
-    """Memory of its final size before the first byte arrives, to be filled in any order.
+    """Memory with its final size before the first byte arrives, filled in any order.
 
     Args:
-        payload_bytes: How many bytes will be placed.
-        before: What precedes them in the buffer, known already.
-        behind: What follows them.
+        payload_bytes: Number of bytes to be placed.
+        before: Known bytes before them in the buffer.
+        behind: Known bytes after them.
     """
 
     def __init__(self, payload_bytes: int, *, before: bytes = b"", behind: bytes = b"") -> None:
         self._payload_start = len(before)
         self._payload_stop = len(before) + payload_bytes
         self.size_bytes = self._payload_stop + len(behind)
-        """Memory that the buffer holds."""
-        # Arrow's allocator does not clear the memory; nobody looks at it before every byte has been placed.
+        """Memory of the buffer."""
+        # Arrow's allocator does not clear the memory; it is not read before every byte has been placed.
         try:
             self._buffer = pa.allocate_buffer(self.size_bytes)
         except MemoryError as error:
@@ -84,7 +83,7 @@ class PlacedBuffer:
         self._bytes[: self._payload_start] = before
         self._bytes[self._payload_stop :] = behind
         self._placed: list[tuple[int, int]] = []
-        """Disjoint (start, stop) of the bytes that have arrived, ascending; neighbours that touch are joined."""
+        """Disjoint (start, stop) of the placed bytes, ascending; adjacent ones are joined."""
 
     @property
     def missing_bytes(self) -> int:
@@ -123,23 +122,23 @@ class PlacedBuffer:
 
 
 LEAST_BYTES_IN_PLACE = MIB
-"""Less is copied sooner than pyarrow reads a footer that lies elsewhere, which takes 0.1 ms."""
+"""Below this, copying is faster than pyarrow reading a footer elsewhere, which takes 0.1 ms."""
 
 _LEAST_SHARE_IN_PLACE = 3 / 4
-"""Of what lies between the first and the last byte; the rest is not worth the memory."""
+"""Least part of wanted bytes between the first and the last one; the rest is memory held in vain."""
 
 CODECS = tuple(codec.name.lower() for codec in Codec)
-"""Parquet's compression codecs by number, with Arrow's names. Arrow never has LZO, other ones by its build."""
+"""Parquet's compression codecs by number, with Arrow's names. Arrow never has LZO; the others depend on its build."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualColumn:
-    """One column of such a file."""
+    """One column of a virtual file."""
 
     position: int
     """Its position in ``RowGroupRead.columns``."""
     name: str
-    """What it is called in the file."""
+    """Its name in the file."""
     start: int
     """Where its pages begin in the memory of the file."""
     length_bytes: int
@@ -151,13 +150,13 @@ class VirtualFile:
 
     columns: tuple[VirtualColumn, ...]
     rows: RowSelection | None
-    """Rows of the row group that its pages hold; None for all."""
+    """Rows of the row group in its pages; None for all."""
     end: bytes
     """Footer, length and magic."""
 
 
 class RowGroupBuffer(PlacedBuffer):
-    """The virtual files of one read, to be filled in any order.
+    """The virtual files of one read, filled in any order.
 
     Args:
         payload_bytes: Total length of the pages.
@@ -178,10 +177,10 @@ class RowGroupBuffer(PlacedBuffer):
 
 
 class RowGroupInPlace:
-    """The one virtual file of a read whose pages stay where they are in the answer of the store; its end lies beside them.
+    """The single virtual file of a read whose pages stay inside the store's answer; its end is in separate memory.
 
     Args:
-        pages: The part of the answer that holds them, with gaps.
+        pages: The part of the answer with the pages, with gaps.
         file: The file.
     """
 
@@ -201,17 +200,17 @@ class RowGroupInPlace:
 
 
 ReadFiles: TypeAlias = RowGroupBuffer | RowGroupInPlace
-"""The virtual files of one read, however its bytes are held."""
+"""The virtual files of one read, in either kind of memory."""
 
 
 def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | None) -> RowGroupBuffer:
-    """Make the virtual files of one read, complete but for the bytes of their pages."""
+    """Make the virtual files of one read, complete except for the bytes of their pages."""
     starts, lengths = _column_places(read)
     return RowGroupBuffer(sum(lengths), _files(read, sidecar, starts, lengths, path=path))
 
 
 def stays_in_place(read: RowGroupRead) -> bool:
-    """Tell whether a read is decoded where its bytes lie, provided that one answer brings all of them."""
+    """Tell whether a read is decoded inside its answer, provided that a single answer holds all its bytes."""
     wanted_bytes = int((read.piece_stops - read.piece_starts).sum())
     if wanted_bytes < LEAST_BYTES_IN_PLACE or any(rows is not None for rows in read.column_rows):
         return False
@@ -222,7 +221,7 @@ def stays_in_place(read: RowGroupRead) -> bool:
 def row_group_in_place(
     read: RowGroupRead, sidecar: Sidecar, answer: bytes, answer_start: int, *, path: str | None
 ) -> RowGroupInPlace:
-    """Make the virtual file of one read around the answer that brought it."""
+    """Make the virtual file of one read around its answer."""
     begin, end = int(read.piece_starts.min()), int(read.piece_stops.max())
     starts, lengths = (read.piece_starts - begin).tolist(), (read.piece_stops - read.piece_starts).tolist()
     [file] = _files(read, sidecar, starts, lengths, path=path)
@@ -276,11 +275,11 @@ def column_leaf(sidecar: Sidecar, column: int) -> LeafSpec:
 
 
 def _column_places(read: RowGroupRead) -> tuple[list[int], list[int]]:
-    """Say where the pages of each column lie in the buffer of a read, where its pieces are packed together."""
+    """Return the places of each column's pages in the buffer of a read, which holds its pieces without gaps."""
     packed_stops = np.append(0, np.cumsum(read.piece_stops - read.piece_starts))
     first_pieces = np.searchsorted(read.piece_columns, np.arange(len(read.columns) + 1))
     lengths = packed_stops[first_pieces[1:]] - packed_stops[first_pieces[:-1]]
-    # The pieces of a column lie in their order; where a column without any begins does not matter.
+    # The pieces of a column are in order; the begin of a column without pieces does not matter.
     starts = np.append(read.buffer_offsets, len(PARQUET_MAGIC) + packed_stops[-1])[first_pieces[:-1]]
     return starts.tolist(), lengths.tolist()
 

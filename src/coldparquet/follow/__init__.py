@@ -1,1 +1,1 @@
-"""Following a table: what changed since a state, and handing over the rows that came."""
+"""Follows a table: finds what changed since a state, and delivers the new rows."""

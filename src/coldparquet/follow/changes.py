@@ -1,17 +1,15 @@
 """What changed between two states of a table: which partitions are new, grown, rewritten or gone.
 
-QuestDB adds rows to a partition by writing row groups behind the end of its Parquet file, and a footer behind those. So the
-earlier state lies in the same file still: the sidecar leads to it by the size that the file had, and so does the earlier
-footer, which ends there. Where all of its row groups are in the present state as they were, in the same places, the rows
-before the new ones are the same. A file that was sorted anew, or compacted, holds nothing of the earlier state.
+QuestDB adds rows to a partition by writing row groups after the end of its Parquet file, and then a footer. So the
+earlier state is still in the same file. The sidecar leads to it by the earlier size of the file, and the earlier footer
+ends there. If all earlier row groups are unchanged and in the same places, the rows before the new ones are the same. A
+file that was sorted again, or compacted, holds nothing of the earlier state.
 
-What changed between two states of a table. Pure: nothing is read here.
-
-What a transaction says of a partition tells its version: the directory, the size of the Parquet file, the number of rows.
-Equal versions hold equal rows, because nobody overwrites what was committed. A version with more rows may begin with those
-of the one before, or may have been sorted anew; that takes a look at both (:mod:`coldparquet.follow.changes`), so it
-is ``larger`` until somebody has looked. Pieces of a partition that was split are judged together: where they are merged,
-or split again, rows move from one to another.
+The comparison of states itself reads nothing. A transaction identifies the version of a partition: the directory, the
+size of the Parquet file, the number of rows. Equal versions hold equal rows, because committed rows are never
+overwritten. A version with more rows may begin with those of the previous one, or may have been sorted again. Only the
+metadata of both tells, so such a partition is ``larger`` until it has been read. The pieces of a split partition are
+judged together: if they are merged, or split again, rows move from one to another.
 """
 
 from __future__ import annotations
@@ -43,10 +41,10 @@ async def find_grown(
     *,
     options: ReadOptions,
 ) -> frozenset[int]:
-    """Find out which of some larger partitions begin with the rows that they had before.
+    """Determine which larger partitions begin with their earlier rows.
 
-    Requests: the metadata of each, which reading its rows needs anyway, all at once. Where it has no sidecar, or one that has
-    forgotten the earlier state, 1 or 2 more for the earlier Parquet footer.
+    Requests: the metadata of each, which reading its rows needs anyway, in parallel. Without a sidecar, or if the
+    sidecar no longer has the earlier state, 1 or 2 more for the earlier Parquet footer.
     """
     asked = [change for change in changes if change.before is not None and change.timestamp in partitions]
     await read_packed([partitions[change.timestamp] for change in asked])
@@ -80,7 +78,7 @@ async def _has_grown(
 
 
 def _earlier_snapshot(sidecar: Sidecar, before: PartitionState) -> Sidecar | None:
-    """Return the snapshot that a sidecar keeps of an earlier state; None if it keeps none."""
+    """Return the snapshot of an earlier state that a sidecar keeps; None if it keeps none."""
     try:
         earlier = parse_sidecar(
             sidecar.file,
@@ -94,7 +92,7 @@ def _earlier_snapshot(sidecar: Sidecar, before: PartitionState) -> Sidecar | Non
 
 
 def _begins_with(now: Sidecar, before: Sidecar) -> bool:
-    """Tell whether the first row groups of a partition are, byte for byte, all those of an earlier state."""
+    """Tell whether a partition's first row groups are, byte for byte, all those of an earlier state."""
     count = before.row_group_count
     if now.row_group_count < count or now.column_count != before.column_count:
         return False
@@ -111,23 +109,23 @@ def _begins_with(now: Sidecar, before: Sidecar) -> bool:
 
 
 ChangeKind: TypeAlias = Literal["new", "larger", "grown", "rewritten", "dropped"]
-"""``larger``: more rows, and nobody knows yet whether they begin with the earlier ones; ``grown``: they do."""
+"""``larger``: more rows, and it is not yet known whether they begin with the earlier ones; ``grown``: they do."""
 
 _MOVING_ROWS = ("rewritten", "dropped")
-"""A piece that was rewritten, or is gone, may have its rows in another piece of the same partition."""
+"""The rows of a piece that was rewritten, or is gone, may be in another piece of the same partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChange:
-    """What happened to one partition, or to one piece of a partition that was split."""
+    """What happened to one partition, or to one piece of a split partition."""
 
     kind: ChangeKind
     before: PartitionState | None
-    """None where it was not there, or nothing of it was handed over."""
+    """None if it did not exist, or nothing of it was delivered."""
     now: PartitionState | None
-    """None where it is not there any more."""
+    """None if it no longer exists."""
     reason: str
-    """What was seen, for people: ``2,040 rows, 2,000 before``."""
+    """The change in words, for people: ``2,040 rows, 2,000 before``."""
 
     @property
     def timestamp(self) -> int:
@@ -142,15 +140,15 @@ class TableChanges:
     """What happened to a table."""
 
     now: TableState
-    """The table as it lies there."""
+    """The present state of the table."""
     changes: tuple[PartitionChange, ...]
-    """In time order; partitions that did not change are not among them."""
+    """In time order; without unchanged partitions."""
     replaced: str | None = None
-    """Why this is not the table that was there before, in words; then there are no changes."""
+    """Why this is another table than before, in words; then there are no changes."""
 
     @property
     def larger(self) -> tuple[PartitionChange, ...]:
-        """Partitions of which somebody has to find out whether they only have more rows behind the earlier ones."""
+        """Partitions whose metadata must tell whether they only have more rows after the earlier ones."""
         return tuple(change for change in self.changes if change.kind == "larger")
 
 
@@ -176,7 +174,7 @@ def changes_between(before: TableState, now: TableState) -> TableChanges:
 
 
 def with_growth(found: TableChanges, grown: Collection[int]) -> TableChanges:
-    """Decide about larger partitions: those that begin with the earlier rows have grown, the others were rewritten."""
+    """Decide about larger partitions: those that begin with the earlier rows are grown, the others rewritten."""
     decided = [
         change
         if change.kind != "larger"
@@ -204,7 +202,7 @@ def _change(before: PartitionState | None, now: PartitionState) -> PartitionChan
     if before is not None and before.version == now.version:
         return None
     if before is None or before.delivered_rows == 0:
-        # Nobody has seen a row of another version, so that it does not matter how it differs.
+        # No row of another version was delivered, so the difference does not matter.
         reason = f"{now.row_count:,} rows"
         return PartitionChange(kind="new", before=before, now=now, reason=reason) if now.row_count else None
     if now.row_count > before.row_count:
@@ -217,7 +215,7 @@ def _change(before: PartitionState | None, now: PartitionState) -> PartitionChan
 def _judged_together(
     now: TableState, changes: Iterable[PartitionChange], *, moved: set[int]
 ) -> tuple[PartitionChange, ...]:
-    """Take all changes of one partition for a rewrite of it, where its pieces were merged, split or rewritten."""
+    """Treat all changes of one partition as its rewrite, if its pieces were merged, split or rewritten."""
     in_order = sorted(changes, key=lambda change: change.timestamp)
     moved = moved | {now.partition_of(change.timestamp) for change in in_order if change.kind in _MOVING_ROWS}
     if not moved:

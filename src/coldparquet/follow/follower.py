@@ -1,4 +1,4 @@
-"""A table that is followed: how it changed since, and the rows that are handed over next, for any engine of streams."""
+"""Follows a table for any streaming engine: how it changed, and which rows to deliver next."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _NOT_REPEATABLE = "StepNotRepeatable"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedRows:
-    """Which columns and rows are wanted of whatever is added to the table."""
+    """The columns and rows wanted of everything that is added to the table."""
 
     columns: tuple[str, ...]
-    """None of them where only the number of rows is wanted."""
+    """None if only the number of rows is wanted."""
     where: str | None
 
 
 class TableFollower:
-    """Looks at a table again and again.
+    """Reads the state of a table repeatedly.
 
     Args:
-        table: Open; it stays the caller's to close.
-        rows: What is wanted.
-        on_change: What to do about partitions whose rows were handed over and have changed since.
+        table: An open table; the caller closes it.
+        rows: The wanted columns and rows.
+        on_change: What to do about partitions that changed after their rows were delivered.
         options: How to read.
     """
 
@@ -59,12 +59,12 @@ class TableFollower:
         self._on_change = on_change
         self._listed = ListedPartitions()
         self._seen: TableState | None = None
-        """The table as the last look has found it."""
+        """The latest state of the table."""
 
     async def look(self) -> TableState:
-        """Describe the table as it lies there now; nothing of it is handed over.
+        """Return the present state of the table, with nothing delivered.
 
-        Requests: those of opening a table, but for the first time; without a `_txn` see
+        Requests: those of opening a table, except on the first call; without a `_txn` see
         :meth:`coldparquet.follow.state.ListedPartitions.state`.
         """
         if self._seen is not None:
@@ -76,13 +76,13 @@ class TableFollower:
     async def next_state(self, start: TableState, now: TableState, *, limit: StepLimit) -> TableState:
         """Decide how far to go from a state.
 
-        Requests: the metadata of partitions that have more rows than before, see
+        Requests: the metadata of partitions with more rows than before, see
         :func:`coldparquet.follow.changes.find_grown`.
 
         Args:
-            start: What was handed over.
-            now: The table, as :meth:`look` has found it.
-            limit: How much to hand over.
+            start: What was delivered.
+            now: The table, as :meth:`look` returned it.
+            limit: How much to deliver.
 
         Raises:
             ObjectChangedError: See :func:`coldparquet.follow.progress.next_state`.
@@ -107,22 +107,22 @@ class TableFollower:
         most_pieces: int | None = None,
         target_bytes: int | None = None,
     ) -> ScanPieces:
-        """Plan the rows that are handed over between two states, as pieces of work.
+        """Plan the rows to deliver between two states, as pieces of work.
 
-        The same two states give the same rows whenever they are asked for, as long as the files of ``end`` are there. Where a
-        version is gone, its rows are taken from the present one if ``on_change`` is ``append``, and all rows of the present one
-        if it is ``reread``.
+        The same two states always give the same rows, as long as the files of ``end`` exist. If a version is gone, the
+        present one replaces it: with ``append`` its corresponding rows, with ``reread`` all its rows.
 
-        Requests: the metadata of the partitions, 1 look at each data object on stores with storage classes, as for any scan.
+        Requests: the metadata of the partitions; on stores with storage classes 1 HEAD of each data object, as for any
+        scan.
 
         Args:
-            start: What was handed over before.
-            end: What :meth:`next_state` made of it, perhaps in an earlier run.
-            most_pieces: No more pieces than these.
-            target_bytes: About how much each should cost; see :meth:`coldparquet.table_scan.Scan.pieces`.
+            start: What was delivered before.
+            end: The result of :meth:`next_state`, perhaps from an earlier run.
+            most_pieces: Largest number of pieces.
+            target_bytes: Approximate cost of each; see :meth:`coldparquet.table_scan.Scan.pieces`.
 
         Raises:
-            ObjectChangedError: A version of ``end`` is not there any more (kind ``StepNotRepeatable``).
+            ObjectChangedError: A version of ``end`` no longer exists (kind ``StepNotRepeatable``).
         """
         now = await self.look() if self._seen is None else self._seen
         windows = windows_between(start, end)
@@ -150,11 +150,11 @@ class TableFollower:
         return self._newest_scan().question.snapshot
 
     def _newest_scan(self) -> Scan:
-        columns = self._rows.columns or self._table.schema.names[:1]  # no scan has none; pieces may leave it out
+        columns = self._rows.columns or self._table.schema.names[:1]  # a scan needs one; pieces may leave it out
         return self._table.scan(columns, self._rows.where, options=self._options)
 
     def _scan(self, windows: Sequence[RowWindow], now: TableState) -> Scan:
-        """Make the scan of some rows of some partitions, in versions that may be older than those of the snapshot."""
+        """Make the scan of some rows of some partitions, in versions that may be older than the snapshot's."""
         scan = self._newest_scan()
         snapshot = scan.question.snapshot
         if snapshot.files is None:
@@ -173,7 +173,7 @@ class TableFollower:
 
 
 def _by_begin(snapshot: TableSnapshot) -> dict[int, Partition]:
-    """Return the partitions in Parquet of a transaction, by their begins."""
+    """Return a transaction's Parquet partitions by their begins."""
     found = ((partition.location.record, partition) for partition in snapshot.partitions)
     return {record.timestamp: partition for record, partition in found if record is not None and record.is_parquet}
 
@@ -181,7 +181,7 @@ def _by_begin(snapshot: TableSnapshot) -> dict[int, Partition]:
 def _recorded_versions(
     snapshot: TableSnapshot, files: TableFiles, windows: Sequence[RowWindow], options: ReadOptions
 ) -> tuple[Partition, ...]:
-    """Return the partitions in the versions that are wanted: those of the snapshot, or earlier ones that may still be there."""
+    """Return the partitions in the wanted versions: those of the snapshot, or earlier ones that may still exist."""
     live = _by_begin(snapshot)
     wanted = [
         PartitionRecord(
@@ -216,7 +216,7 @@ def _version(record: PartitionRecord | None) -> tuple[int, int, int] | None:
 
 
 def _listed_versions(snapshot: TableSnapshot, windows: Sequence[RowWindow], now: TableState) -> tuple[Partition, ...]:
-    """Return the partitions of a table without `_txn`, which have no other version than the one that is listed."""
+    """Return the partitions of a table without `_txn`, which have only the listed version."""
     by_begin = {
         partition.location.directory.timestamp_ns: partition
         for partition in snapshot.partitions
@@ -234,7 +234,7 @@ def _listed_versions(snapshot: TableSnapshot, windows: Sequence[RowWindow], now:
 def _in_present_versions(
     windows: Sequence[RowWindow], now: TableState, on_change: OnChange, lost: ObjectChangedError
 ) -> tuple[RowWindow, ...]:
-    """Take the rows of versions that may be gone from those that are there; partitions that were dropped have none."""
+    """Take the rows of versions that may be gone from the present ones; dropped partitions have none."""
     present = {partition.timestamp: partition for partition in now.partitions}
     moved = []
     for window in windows:
@@ -261,7 +261,7 @@ def _not_repeatable(path: str | None) -> ObjectChangedError:
 
 
 def _tell(found: TableChanges, on_change: OnChange) -> None:
-    """Log what was accepted although rows that were handed over have changed."""
+    """Log changes of delivered rows that were accepted."""
     if found.replaced is not None:
         _LOGGER.warning("the table is handed over anew: %s", found.replaced)
     accepted = [change for change in found.changes if change.kind in ("rewritten", "dropped")]

@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 
 OnChange: TypeAlias = Literal["error", "ignore", "reread", "append"]
-"""What to do about partitions whose rows were handed over and have changed since.
+"""What to do about partitions that changed after their rows were delivered.
 
-``error``: stop. ``ignore``: go on; what such a partition holds now counts as handed over. ``reread``: hand over all that it
-holds now, so that rows arrive again. ``append``: trust that a partition with more rows begins with those that were handed
-over, and hand over the rest; anything else stops.
+``error``: stop. ``ignore``: go on; the present content of such a partition counts as delivered. ``reread``: deliver its
+whole present content, so that rows arrive again. ``append``: trust that a partition with more rows begins with the
+delivered ones, and deliver the rest; anything else stops.
 """
-
 
 ON_CHANGE: tuple[OnChange, ...] = get_args(OnChange)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLimit:
-    """How much to hand over in one step; None where it does not matter.
+    """How much to deliver in one step; None for no limit.
 
-    A step always brings at least one row, if there is one: of a partition that is cut, rows that take about so many bytes.
+    A step always delivers at least one row, if there is one. A partition that is cut gives rows of about this many
+    bytes.
     """
 
     partitions: int | None = None
     rows: int | None = None
     compressed_bytes: int | None = None
-    """Of the Parquet files, in proportion where not all rows of one are handed over."""
+    """Bytes of the Parquet files, in proportion if only some rows of one are delivered."""
 
 
 EVERYTHING = StepLimit()
@@ -58,7 +58,7 @@ class RowWindow:
 
 
 def next_state(before: TableState, found: TableChanges, *, limit: StepLimit, on_change: OnChange) -> TableState:
-    """Decide what is handed over next: partitions in time order, as far as the limit goes."""
+    """Decide what to deliver next: partitions in time order, up to the limit."""
     if found.replaced is not None:
         if on_change != "reread":
             raise _table_replaced(found.replaced)
@@ -76,7 +76,7 @@ def next_state(before: TableState, found: TableChanges, *, limit: StepLimit, on_
 
 
 def windows_between(start: TableState, end: TableState) -> tuple[RowWindow, ...]:
-    """Return the rows that are handed over between two states, in table order."""
+    """Return the rows to deliver between two states, in table order."""
     is_anew = start.generation != end.generation
     earlier = {} if is_anew else {partition.timestamp: partition for partition in start.partitions}
     windows = []
@@ -90,7 +90,7 @@ def windows_between(start: TableState, end: TableState) -> tuple[RowWindow, ...]
 
 
 def _accepted(change: PartitionChange, on_change: OnChange) -> PartitionState | None:
-    """Return a partition as it waits to be handed over after a change; None where it is gone."""
+    """Return a partition as it waits for delivery after a change; None if it is gone."""
     before, now = change.before, change.now
     if now is None:
         return None
@@ -105,7 +105,7 @@ def _accepted(change: PartitionChange, on_change: OnChange) -> PartitionState | 
 
 
 def _as_far_as(waiting: Iterable[PartitionState], limit: StepLimit) -> tuple[PartitionState, ...]:
-    """Hand over what waits until the limit is reached; a state does not mention partitions that were never handed over."""
+    """Deliver what waits until the limit is reached; a state omits partitions of which nothing was delivered."""
     budget = _Budget(limit)
     reached = (
         replace(partition, delivered_rows=partition.delivered_rows + budget.take(partition))
@@ -117,7 +117,7 @@ def _as_far_as(waiting: Iterable[PartitionState], limit: StepLimit) -> tuple[Par
 
 
 class _Budget:
-    """What is left of a limit while a step is put together."""
+    """What remains of a limit while a step is assembled."""
 
     def __init__(self, limit: StepLimit) -> None:
         self._partitions = limit.partitions
@@ -126,7 +126,7 @@ class _Budget:
         self._is_untouched = True
 
     def take(self, partition: PartitionState) -> int:
-        """Return how many more rows of a partition are handed over; what they take is gone from the budget."""
+        """Return how many more rows of a partition to deliver, and subtract them from the budget."""
         rows = partition.rows_left
         if self._rows is not None:
             rows = min(rows, self._rows)
@@ -136,9 +136,9 @@ class _Budget:
         if self._partitions == 0:
             rows = 0
         if rows == 0 and self._is_untouched:
-            rows = 1  # a step that brings nothing would be repeated for ever
+            rows = 1  # an empty step would be repeated forever
         if rows < partition.rows_left:
-            self._partitions = 0  # later partitions wait until this one is done
+            self._partitions = 0  # later partitions wait until this one is complete
         elif self._partitions is not None:
             self._partitions -= 1
         self._rows = None if self._rows is None else max(self._rows - rows, 0)
@@ -170,7 +170,7 @@ def _is_allowed(change: PartitionChange, on_change: OnChange) -> bool:
 
 
 def _refuse_dropped(before: TableState, found: TableChanges, on_change: OnChange) -> None:
-    """Refuse to lose rows. Rows that were handed over cannot be taken back, so that dropping those is nobody's loss."""
+    """Refuse to lose undelivered rows. Delivered rows cannot be withdrawn, so dropping them loses nothing."""
     lost = [
         change.before
         for change in found.changes

@@ -1,19 +1,15 @@
-"""The state of a table that a follower has handed over: its partitions and their rows, also as a small JSON object.
+"""Holds how much of a table a follower has delivered, by rows and versions of partitions; also as small JSON.
 
-A :class:`~coldparquet.follow.state.TableState` as a small JSON object, which a checkpoint keeps.
+A follower keeps such a :class:`~coldparquet.follow.state.TableState` between two reads of a table, and over restarts. A
+state also describes the table itself: all rows of every partition. Only Parquet partitions count; a native one appears
+once the database has converted it.
 
-Nothing but this object is kept anywhere, so it holds all that a later look at the table is compared with: of every
-partition of which something was handed over its begin, the version (directory, Parquet size, rows), how many rows were
-handed over, and from where after a rewrite. None of it can be found out later: a transaction replaces the one before, and a
-partition that has grown must tell how many of its rows are old. The numbers of all partitions are put down column by
-column, as differences where they ascend, byte plane by byte plane, and compressed: about 8 bytes for a partition, mostly
-its rows and its size, so 40 kB of text for ten years of days. What can be derived (names, sums) is written for people only.
-
-How much of a table has been handed over: which rows of which version of which partition.
-
-Whoever follows a table keeps such a state between two looks at it, and over restarts
-(:mod:`coldparquet.follow.state` writes it small). A state also describes the table as it lies there: all rows of every
-partition. Only partitions in Parquet count; a native one comes into it once the database has converted it.
+A checkpoint keeps the state as a JSON object and nothing else. So the object holds all that later states are compared
+with: for every partition with delivered rows its begin, the version (directory, Parquet size, rows), the number of
+delivered rows, and the first row after a rewrite. None of it can be found later: each transaction replaces the previous
+one, and a grown partition must tell how many of its rows are old. The numbers of all partitions are stored by column,
+as differences if ascending, byte plane by byte plane, and compressed. That takes about 8 bytes per partition, mostly
+its rows and size: 40 kB of text for ten years of days. What can be derived (names, sums) is written for people only.
 """
 
 from __future__ import annotations
@@ -51,73 +47,73 @@ _MICROSECOND_NS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """One version of a partition, or of one piece of a partition that was split, and how much of it was handed over."""
+    """One version of a partition, or of one piece of a split partition, and how much of it was delivered."""
 
     timestamp: int
     """Begin of the partition or of the piece, in the unit of the table; it names the partition."""
     name_txn: int
     """Version in the name of the directory, or -1 without one."""
     parquet_size_bytes: int
-    """Size of `data.parquet` in this version; -1 where the transaction does not state it."""
+    """Size of `data.parquet` in this version; -1 if the transaction does not state it."""
     row_count: int
-    """Rows of this version."""
+    """Number of rows of this version."""
     object_version: int = 0
-    """Digest of the ETag, where no transaction names the version; else 0."""
+    """Digest of the ETag, if no transaction names the version; else 0."""
     delivered_rows: int = 0
-    """So many rows were handed over: the first ones of this version."""
+    """Number of delivered rows: the first ones of this version."""
     epoch: int = 0
-    """How often the partition was rewritten after rows of it had been handed over, and that was accepted."""
+    """How often the partition was rewritten after some of its rows were delivered, and that was accepted."""
     epoch_first_row: int = 0
-    """Where handing over began after the last time: at row 0 to read it again, or behind its last row to leave it out."""
+    """First row delivered after the last rewrite: 0 to read the partition again, or its row count to skip it."""
 
     @property
     def version(self) -> tuple[int, int, int, int]:
-        """What differs between two versions of a partition."""
+        """What distinguishes two versions of a partition."""
         return self.name_txn, self.parquet_size_bytes, self.row_count, self.object_version
 
     @property
     def rows_left(self) -> int:
-        """Rows that were not handed over yet."""
+        """Number of undelivered rows."""
         return self.row_count - self.delivered_rows
 
     def all_delivered(self) -> PartitionState:
-        """Return the state after all rows of this version were handed over."""
+        """Return the state with all rows of this version delivered."""
         return self if not self.rows_left else replace(self, delivered_rows=self.row_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """Partitions of one table, with how much of each was handed over."""
+    """Partitions of one table, and how much of each was delivered."""
 
     table_id: int
     """QuestDB's number of the table; -1 without a `_txn`."""
     txn: int
-    """Transaction in which the partitions were seen; 0 without a `_txn`."""
+    """Transaction that lists the partitions; 0 without a `_txn`."""
     interval: PartitionInterval | None
-    """How the table is partitioned; None where nobody says so."""
+    """How the table is partitioned; None if unknown."""
     is_nanosecond: bool
-    """Whether the unit of times is the nanosecond, not the microsecond."""
+    """Whether times are in nanoseconds, not microseconds."""
     generation: int = 0
-    """How often handing over began anew because another table lay there."""
+    """How often delivery started again because another table was at this place."""
     partitions: tuple[PartitionState, ...]
-    """In time order, each of another time."""
+    """In time order, without repeated times."""
     native_timestamps: frozenset[int] = frozenset()
-    """Begins of the partitions that are in QuestDB's native format, of which nothing is handed over."""
+    """Begins of the partitions in QuestDB's native format, of which nothing is delivered."""
 
     @property
     def delivered_rows(self) -> int:
-        """Rows that were handed over of the partitions that are there."""
+        """Number of delivered rows of the existing partitions."""
         return sum(partition.delivered_rows for partition in self.partitions)
 
     def partition_of(self, timestamp: int) -> int:
-        """Return the begin of the partition that a piece belongs to: pieces of one partition share it."""
+        """Return the begin of a piece's partition: pieces of one partition share it."""
         if self.interval is None:
             return timestamp
         unit_ns = 1 if self.is_nanosecond else _MICROSECOND_NS
         return partition_floor_ns(timestamp * unit_ns, self.interval) // unit_ns
 
     def name_of(self, partition: PartitionState) -> str:
-        """Return the directory name of a partition; only its begin where nobody says how the table is partitioned."""
+        """Return the directory name of a partition; only its begin if the partitioning is unknown."""
         if self.interval is None:
             return str(partition.timestamp)
         return recorded_directory_name(
@@ -125,16 +121,16 @@ class TableState:
         )
 
     def with_nothing_delivered(self) -> TableState:
-        """Return the state before anything of the table was handed over."""
+        """Return the state before anything was delivered."""
         return replace(self, partitions=())
 
     def with_all_delivered(self) -> TableState:
-        """Return the state after everything that is there was handed over."""
+        """Return the state after everything was delivered."""
         return replace(self, partitions=tuple(partition.all_delivered() for partition in self.partitions))
 
 
 def recorded_state(files: TableFiles) -> TableState:
-    """Describe a table as its transaction says; nothing of it is handed over yet. No request."""
+    """Describe a table as its transaction does, with nothing delivered. No request."""
     records, metadata, transaction = files.records, files.metadata, files.transaction
     partitions = tuple(
         PartitionState(
@@ -162,24 +158,24 @@ def recorded_state(files: TableFiles) -> TableState:
 
 NO_TABLE_ID = -1
 _DIGEST_BYTES = 7
-"""A number that is not negative in 64 bits."""
+"""The digest is then not negative in 64 bits."""
 
 
 class ListedPartitions:
-    """Looks at the partitions of a table that has no `_txn`, and remembers how many rows each version has.
+    """Lists the partitions of a table without `_txn`, and remembers the row count of each version.
 
-    Nothing tells several writes that belong together, so a look may find one of two partitions that were written together;
-    the next look finds the other.
+    A listing does not tell which writes belong together. So it may show only one of two partitions that were written
+    together; the next listing shows the other.
     """
 
     def __init__(self) -> None:
         self._row_counts: dict[tuple[int, int, int, int], int] = {}
 
     async def state(self, snapshot: TableSnapshot) -> TableState:
-        """Describe the table as it is listed; nothing of it is handed over yet.
+        """Describe the table as it is listed, with nothing delivered.
 
-        Requests: where listings tell versions, 1 for 250 partitions; else a look at each Parquet file. And the metadata of the
-        partitions that were not seen in this version before.
+        Requests: if listings tell versions, 1 for 250 partitions; else a HEAD of each Parquet file. Also the metadata
+        of the partitions whose version is new.
         """
         partitions = [partition for partition in snapshot.partitions if partition.location.directory is not None]
         if len(partitions) < len(snapshot.partitions) or any(not found.location.is_listed for found in partitions):
@@ -222,7 +218,7 @@ class ListedPartitions:
 
 
 async def _data_objects(store: ObjectStore, partitions: list[Partition]) -> Mapping[str, ObjectInfo]:
-    """Return what the store says of the Parquet files, by path; those that are not there are missing."""
+    """Return what the store tells about the Parquet files, by path; without missing files."""
     paths = {partition.data_path for partition in partitions}
     if store.has_version_listings:
         listed = await ListedObjects(store).below([partition.directory_path for partition in partitions], [])
@@ -239,7 +235,7 @@ async def _info(store: ObjectStore, path: str) -> ObjectInfo | None:
 
 
 def _interval(partitions: list[Partition]) -> PartitionInterval | None:
-    """Return how the table is partitioned, as the names of its directories say; None where they do not."""
+    """Return how the table is partitioned, by the names of its directories; None if they do not tell."""
     found = {partition.location.directory.interval for partition in partitions if partition.location.directory}
     return found.pop() if len(found) == 1 else None
 
@@ -263,7 +259,7 @@ _COLUMNS = (
 )
 _ASCENDING = ("timestamp",)
 _MOST_PARTITIONS = 4_000_000
-"""More than a `_txn` may hold. A damaged checkpoint may claim any number, and would be expanded to that."""
+"""More than a `_txn` may hold. A damaged checkpoint may claim any number, and decoding would allocate for it."""
 
 
 def encode_state(state: TableState) -> dict[str, Any]:
@@ -288,7 +284,7 @@ def encode_state(state: TableState) -> dict[str, Any]:
 
 
 def decode_state(document: Mapping[str, Any]) -> TableState:
-    """Take a state out of its JSON object."""
+    """Decode a state from its JSON object."""
     found = document.get("format") if isinstance(document, dict) else None
     if found != _FORMAT:
         raise UnsupportedError(

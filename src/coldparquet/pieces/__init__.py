@@ -1,10 +1,10 @@
-"""A plan cut into portable pieces of work, for engines that read with many processes.
+"""Cuts a plan into portable pieces of work, for engines that read with many processes.
 
-On the machine that has opened the table::
+On the machine that opened the table::
 
     tasks = [piece.to_bytes() for piece in await scan.pieces(most_pieces=6)]
 
-Anywhere else, for each of them::
+Anywhere else, for each task::
 
     for batch in coldparquet.pieces.read_piece_batches(task): ...
 """

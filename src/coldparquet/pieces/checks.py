@@ -1,7 +1,7 @@
-"""What a piece says, checked against itself before anything is fetched or any memory taken: its bytes may come from anywhere.
+"""Checks the content of a piece against itself before any fetch or large allocation: its bytes may come from anywhere.
 
-Nothing here knows how a piece is written. Reads are checked against the metadata of their partition, whose requests are in turn
-bound to an object that is at least as large as it says.
+Nothing here knows how a piece is encoded. Reads are checked against the metadata of their partition. The requests of
+that metadata are in turn pinned to an object at least as large as it says.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 @contextmanager
 def refuses_nonsense() -> Iterator[None]:
-    """Let whatever goes wrong without a request leave as the error for a damaged piece."""
+    """Turn any error without a request into the error for a damaged piece."""
     try:
         yield
     except (FormatError, UnsupportedError):
         raise
-    except Exception as error:  # nothing but the piece can be the reason
+    except Exception as error:  # only the piece can be the reason
         raise damaged_piece(f"it says what makes no sense ({error!r})") from error
 
 
 def check_types(value: object) -> None:
-    """Check the plain fields of dataclasses, and those of what is in them; numbers that were no JSON are of a type already."""
+    """Check the plain fields of dataclasses, recursively; numbers that were not JSON already have their type."""
     if isinstance(value, tuple):
         for item in value[:1] if value and isinstance(value[0], RowGroupRead | NativeRead) else value:
             check_types(item)
@@ -95,7 +95,7 @@ def _fields_of(of_class: Any) -> tuple[list[tuple[str, tuple[type, ...]]], list[
 
 
 def check_type(stored: ColumnType, wanted: ColumnType) -> None:
-    """Check that a stored column can be read as the type that it is to have; see :func:`refuses_nonsense`."""
+    """Check that a stored column can be read as its wanted type; see :func:`refuses_nonsense`."""
     arrow_type(stored, text=PLAIN_TEXT)
     _require(can_convert(stored, wanted), f"it makes {wanted.name} of {stored.name}")
 
@@ -107,7 +107,7 @@ def check_native_column(stored: NativeColumn, wanted: TableColumn) -> None:
 
 
 def checked_strings(utf8: bytes, offsets: npt.NDArray[np.int64]) -> Utf8Strings:
-    """Return strings that lie where they say; see :func:`check_types` for errors."""
+    """Return strings whose offsets fit their bytes; see :func:`check_types` for errors."""
     _require(
         len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == len(utf8) <= np.iinfo(np.int32).max,
         "its symbols do not fill their bytes",
@@ -118,7 +118,7 @@ def checked_strings(utf8: bytes, offsets: npt.NDArray[np.int64]) -> Utf8Strings:
 
 
 def check_predicate(predicate: BoundPredicate, columns: Sequence[TableColumn]) -> None:
-    """Check that the literals of a predicate can be compared with the columns; raises what :func:`refuses_nonsense` knows."""
+    """Check that a predicate's literals compare with the columns; for errors see :func:`refuses_nonsense`."""
     types = {column.index: arrow_type(column.readable_type, text=PLAIN_TEXT) for column in columns}
     values: dict[int, list[DomainValue]] = {}
     parts = [predicate]
@@ -138,15 +138,15 @@ def check_predicate(predicate: BoundPredicate, columns: Sequence[TableColumn]) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeededColumns:
-    """Where in a partition the columns are that each of its reads has to bring."""
+    """The places, in a partition, of the columns that each of its reads must fetch or make."""
 
     of_result: frozenset[int]
     of_predicate: frozenset[int]
-    """Before any others, unless all rows of a read match."""
+    """Needed before any others, unless all rows of a read match."""
 
     @classmethod
     def of(cls, content: PieceContent, places: Sequence[int | None]) -> Self:
-        """Take the columns of a piece, of which ``places`` says where they are."""
+        """Use the columns of a piece, at the given places."""
         is_right = 0 <= content.output_column_count <= len(content.columns) == len(places)
         _require(is_right, "it has not as many columns as it says")
         known = dict(zip((column.index for column in content.columns), places, strict=True))
@@ -159,7 +159,7 @@ class NeededColumns:
         )
 
     def check(self, first: set[int], deferred: set[int], *, all_rows_match: bool) -> None:
-        """Check that a read brings them, at once or in two stages."""
+        """Check that a read has them, at once or in two stages."""
         _require(
             self.of_result <= first | deferred and (all_rows_match or self.of_predicate <= first),
             "a read leaves out columns",
@@ -167,7 +167,7 @@ class NeededColumns:
 
 
 def check_reads(share: ParquetShare, places: ChunkPlaces, *, number: int, needed: NeededColumns) -> None:
-    """Check the reads of a partition: rows of row groups that there are, and bytes inside of their chunks, each once."""
+    """Check the reads of a partition: existing rows of row groups, and bytes inside their chunks, each once."""
     _require(share.metadata_source in _SOURCES, f"its metadata are from {share.metadata_source!r:.60}")
     row_groups = np.array([read.row_group for read in share.reads], np.int64)
     _require(
@@ -233,7 +233,7 @@ def _check_pieces(read: RowGroupRead, places: ChunkPlaces) -> None:
 
 
 def check_native_reads(share: NativeShare, *, number: int, needed: NeededColumns) -> None:
-    """Check the reads of a native partition: rows that it has, and lengths that go with them; see :func:`check_reads`."""
+    """Check the reads of a native partition: existing rows, and matching lengths; see :func:`check_reads`."""
     columns = {column.index: column for column in share.columns}
     for read in share.reads:
         last_row = read.first_row + read.row_count
@@ -257,7 +257,7 @@ def check_native_reads(share: NativeShare, *, number: int, needed: NeededColumns
 
 
 def checked_pages(pages: PartitionPages | None, places: ChunkPlaces) -> PartitionPages | None:
-    """Return pages that lie in their chunks and share out their rows; those of other chunks are left out, as for a whole file."""
+    """Return pages inside their chunks that divide their rows; pages of other chunks are dropped."""
     if pages is None:
         return None
     counts = np.diff(pages.first_page)
@@ -280,7 +280,7 @@ def checked_pages(pages: PartitionPages | None, places: ChunkPlaces) -> Partitio
 
 
 def check_paths(paths: Sequence[str], table: str) -> None:
-    """Check that paths of a store are those of a table or of what lies in it."""
+    """Check that paths of a store are those of a table or of its content."""
     for path in paths_outside(paths, table):
         raise damaged_piece(f"it reads {path!r:.200}, which is not in the table {table}")
 

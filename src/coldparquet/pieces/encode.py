@@ -1,15 +1,14 @@
-"""A piece as bytes and back: a frame, a JSON document, and sections of bytes and numbers behind it.
+"""Encodes a piece as bytes and back: a frame, a JSON document, and sections of bytes and numbers after it.
 
-The document says what is small: table, options, columns, predicate, and of each share its path, version and shape of
-requests. Of columns and Parquet partitions, of which there may be many, it says that in lists of fields in a fixed order,
-and each type and shape once; a native partition is an object with names. Behind it follow the dictionaries, the reads of
-all Parquet partitions (see :mod:`coldparquet.pieces.plain`) and then, share by share, its sidecar and, if it has any,
-its pages; of a native partition its reads. No object is pickled, and nothing in it is a secret.
+The document holds what is small: table, options, columns, predicate, and for each share its path, version and request
+shape. There may be many columns and Parquet partitions, so these are lists of fields in a fixed order, and each type
+and shape occurs once. A native partition is an object with names. Then follow the dictionaries, the reads of all
+Parquet partitions (see :mod:`coldparquet.pieces.plain`) and, share by share, its sidecar and any pages; for a native
+partition, its reads. No object is pickled, and nothing is a secret.
 
-A sidecar cut down to what a piece decodes: some row groups, some columns, and hardly any statistics.
-
-The result is a sidecar like any other, so that whoever decodes a piece needs nothing but what decodes a table. What planning
-alone looks at is left out: bloom filters, and minima and maxima but for those of chunks that are made from them.
+The sidecar is cut down to what a piece decodes: some row groups, some columns, and hardly any statistics. It is a
+sidecar like any other, so the code that decodes a table also decodes a piece. Cut is what only planning needs: bloom
+filters, and minima and maxima except for chunks that are made from them.
 """
 
 from __future__ import annotations
@@ -94,12 +93,12 @@ _DOCUMENT = (
     "shapes",
     "shares",
 )
-"""What the document says, in its order: names, too, would be a tenth of a small piece."""
+"""The fields of the document, in order: names would take a tenth of a small piece."""
 
 _OF_THE_DRIVER = frozenset(
     {"prices", "restore", "archived", "check_storage_classes", "columns_from", "sidecars", "unread"}
 )
-"""Options that count before the first piece is made."""
+"""Options that only matter before the first piece is made."""
 
 
 def encode_piece(content: PieceContent, numbers: PieceNumbers) -> bytes:
@@ -146,7 +145,7 @@ def encode_piece(content: PieceContent, numbers: PieceNumbers) -> bytes:
 
 
 def decode_numbers(data: bytes) -> tuple[str, PieceNumbers]:
-    """Return the table of a piece and what :func:`encode_piece` was told of it. Raises what :func:`decode_piece` raises."""
+    """Return the table of a piece and the numbers given to :func:`encode_piece`. Raises like :func:`decode_piece`."""
     document = _document(SectionReader(unframe_content(data)))
     with refuses_nonsense():
         numbers = made_of(PieceNumbers, document["numbers"])
@@ -206,12 +205,12 @@ def _content(document: Mapping[str, Any], sections: SectionReader) -> PieceConte
 
 
 def _numbered(values: Iterable[T]) -> dict[T, int]:
-    """Number the different ones among some values, in the order in which they come."""
+    """Number the distinct values in order of appearance."""
     return {value: number for number, value in enumerate(dict.fromkeys(values))}
 
 
 def _plain_options(options: ReadOptions) -> dict[str, Any]:
-    """Return what differs from the defaults."""
+    """Return the options that differ from the defaults."""
     defaults = ReadOptions()
     names = [field.name for field in fields(ReadOptions) if field.name not in _OF_THE_DRIVER]
     return {name: getattr(options, name) for name in names if getattr(options, name) != getattr(defaults, name)}
@@ -302,22 +301,22 @@ _STAT_SIZES_BYTE = layout.STAT_FLAGS_BYTE + 1
 _WITHOUT_BOUNDS = np.uint64(
     0xFFFF_FFFF_FFFF_FFFF ^ (_BOTH_BOUND_FLAGS << 8 * layout.STAT_FLAGS_BYTE | 0xFF << 8 * _STAT_SIZES_BYTE)
 )
-"""What of a packed word is no bound: codec, encodings, and which counts are known."""
+"""The bits of a packed word that are not about bounds: codec, encodings, and which counts are known."""
 
 _BOUND_WORDS = (layout.CHUNK_MIN_WORD, layout.CHUNK_MAX_WORD)
 
 
 class SidecarReducer:
-    """Cuts down the sidecars of a table, most of which have the same header: one is made for all of these."""
+    """Cuts down the sidecars of a table. Most have the same header, which is made once for all of them."""
 
     def __init__(self) -> None:
         self._headers: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
-        """By the bytes of the whole header and the columns that are kept: the new header, padded for a block."""
+        """By the bytes of the whole header and the kept columns: the new header, padded for a block."""
 
     def reduce(
         self, sidecar: Sidecar, *, columns: tuple[int, ...], row_groups: IntArray, keeps_bounds: BoolArray
     ) -> bytes:
-        """Write a sidecar of some row groups and columns of another one, for the same Parquet file."""
+        """Write a sidecar with some row groups and columns of another one, for the same Parquet file."""
         file = bytearray(self._header(sidecar, columns))
         words = _block_words(sidecar, columns, row_groups, keeps_bounds)
         out_of_line = _move_long_bounds(sidecar, columns, row_groups, keeps_bounds, words)
@@ -371,7 +370,7 @@ def _specification(column: ColumnDescriptor) -> ColumnSpec:
 def _notes(sidecar: Sidecar, columns: Sequence[int]) -> list[ScratchpadEntry]:
     known = sidecar.foreign_annotations
     kept = {number: known[column] for number, column in enumerate(columns) if column in known}
-    # The designated timestamp, by which files of QuestDB are known, may not be among the columns.
+    # The designated timestamp, which identifies files of QuestDB, may not be among the columns.
     notes = [writer_entry(sidecar.created_by)] if sidecar.is_writer_known else []
     if kept:
         notes.append(ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations(kept)))
@@ -401,7 +400,7 @@ def _move_long_bounds(
     keeps_bounds: BoolArray,
     words: npt.NDArray[np.uint64],
 ) -> dict[int, bytes]:
-    """Give the bounds that are kept and lie behind their block a place behind the new one, and note it in its words."""
+    """Copy kept bounds from behind their old block to behind the new one, and update their places in its words."""
     behind: dict[int, bytearray] = {}
     for number, column in zip(*(places.tolist() for places in np.nonzero(keeps_bounds)), strict=True):
         chunks, row_group = sidecar.chunks(columns[column]), int(row_groups[number])

@@ -1,14 +1,14 @@
-"""The parts of a piece in bytes: the outermost frame, the sections inside it, and what they say as plain data.
+"""Frames a piece in bytes: the outermost frame, the sections inside it, and their content as plain data.
 
     magic       8 bytes, ``CPPIECE`` and a zero
-    checksum    u32, CRC-32 of everything behind it
+    checksum    u32, CRC-32 of everything after it
     version     u16, of the format of the content
-    release     u8 and so many bytes of ASCII: the release of coldparquet that wrote it
+    release     u8 length and ASCII: the release of coldparquet that wrote it
     length      u64, of the content
     content     compressed with zstd
 
-Numbers are little-endian. The first four fields stay where they are in every version, so that a reader of any version can
-tell a damaged piece from one that another version has to read.
+Numbers are little-endian. The first four fields have the same places in every version. So a reader of any version can
+distinguish a damaged piece from one of another version.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SectionWriter:
     def add_numbers(self, numbers: IntArray | Sequence[int]) -> None:
         """Add an array of signed 64-bit numbers.
 
-        What is written are the byte planes of the differences of neighbours, modulo 2**64: offsets in a file become mostly
+        It is written as byte planes of the differences of neighbours, modulo 2**64: offsets in a file become mostly
         zeros.
         """
         array = np.asarray(numbers, dtype=np.int64)
@@ -70,10 +70,10 @@ class SectionWriter:
 
 
 class SectionReader:
-    """Hands out sections in the order in which they were added.
+    """Returns sections in the order in which they were added.
 
     Args:
-        data: What :meth:`SectionWriter.finish` returned.
+        data: The result of :meth:`SectionWriter.finish`.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -100,12 +100,12 @@ class SectionReader:
         return np.cumsum(from_byte_planes(section, (count,)))
 
     def lists(self) -> list[IntArray]:
-        """Return the next lists, of which the lengths and then the numbers were added. Raises what :meth:`numbers` raises."""
+        """Return the next lists, which were added as lengths, then numbers. Raises what :meth:`numbers` raises."""
         counts = self.numbers()
         return split(self.numbers(), counts)
 
     def finish(self) -> None:
-        """Make sure that nothing is left."""
+        """Check that nothing is left."""
         if self._position != len(self._data):
             raise self._damaged("there are more sections than expected")
 
@@ -122,7 +122,7 @@ def split(numbers: IntArray, counts: IntArray) -> list[IntArray]:
 
 
 def damaged_piece(problem: str, *, offset: int | None = None, kind: str = "InvalidValue") -> FormatError:
-    """Make the error for bytes that are no piece, or not any more."""
+    """Make the error for bytes that are not, or no longer, a piece."""
     return FormatError(
         f"these bytes are no piece of a scan: {problem}; take them from ScanPiece.to_bytes() again, and hand them over unchanged",
         kind=kind,
@@ -133,7 +133,7 @@ def damaged_piece(problem: str, *, offset: int | None = None, kind: str = "Inval
 
 PIECE_MAGIC = b"CPPIECE\0"
 PIECE_VERSION = 3
-"""Raised with every change of the content. Driver and executors run the same release, so that one version is enough."""
+"""Grows with every change of the content. Driver and executors run the same release, so that one version is enough."""
 
 _CHECKSUM = struct.Struct("<I")
 _CHECKED_FROM = len(PIECE_MAGIC) + _CHECKSUM.size
@@ -142,7 +142,8 @@ _VERSION = struct.Struct("<HB")
 
 _SMALL_CONTENT_BYTES = 16 * 1024
 _SMALL_CONTENT_LEVEL, _LEVEL = 9, 1
-"""How hard to compress: a twentieth of a small content is worth 0.2 ms; of long ones the quick level leaves little more."""
+"""Compression levels: a twentieth of a small content is worth 0.2 ms; for long ones the fast level is nearly as
+good."""
 
 _LARGEST_CONTENT_BYTES = 1 << 30
 """A row group of 10 columns takes less than a kilobyte."""
@@ -189,10 +190,10 @@ def unframe_content(data: bytes) -> bytes:
 
 @lru_cache(maxsize=1)
 def installed_release() -> str:
-    """Return the release of coldparquet that runs here."""
+    """Return the release of the running coldparquet."""
     try:
         return version("coldparquet")
-    except PackageNotFoundError:  # a checkout that was put on the path
+    except PackageNotFoundError:  # a checkout on the path
         return "unreleased"
 
 
@@ -215,55 +216,55 @@ def _other_version(found: int, release: bytes) -> UnsupportedError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestShape:
-    """How the ranges of one partition become requests: as the plan chose it for the whole scan."""
+    """How the ranges of one partition become requests, as the plan chose for the whole scan."""
 
     coalescing: Coalescing
     part_bytes: int
-    """About how long requests should be at the end."""
+    """Approximate length of requests."""
     late_coalescing: Coalescing
-    """The same for deferred columns, which are requested by themselves."""
+    """The same for deferred columns, which are requested separately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ParquetShare:
-    """What a piece reads of one partition in Parquet."""
+    """The share of a piece in one Parquet partition."""
 
     name: str
-    """Directory name as a person knows it."""
+    """Directory name as people know it."""
     data_path: str
     metadata_source: MetadataSource
     etag: str | None
-    """Version that every answer must be of; None where the store tells none."""
+    """Version that every answer must have; None if the store tells none."""
     pages_etag: str | None
-    """Version of the object that its pages were learned of; None where nothing has to be compared any more."""
+    """Version of the object that its pages describe; None if nothing is left to compare."""
     may_grow: bool
-    """Whether a QuestDB may append to the file meanwhile."""
+    """Whether a QuestDB may append to the file during the scan."""
     sidecar: bytes
-    """A sidecar of the row groups and columns of this share alone, which are numbered as there from here on."""
+    """A sidecar of only the row groups and columns of this share, which are renumbered accordingly."""
     places: tuple[int | None, ...]
-    """Of each column of the piece: where it is in the sidecar, None where the partition was written without it."""
+    """For each column of the piece: its index in the sidecar, None if the partition was written without it."""
     pages: PartitionPages | None
-    """Where the pages of the chunks lie, without what bounds them; None where nobody will ask."""
+    """Places of the chunks' pages, without bounds; None if they are not needed."""
     shape: RequestShape
     reads: tuple[RowGroupRead, ...]
     """With ``partition_index`` as in the piece."""
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """What is read."""
+        """The paths to read."""
         return (self.data_path,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NativeShare:
-    """What a piece reads of one partition in QuestDB's native format."""
+    """The share of a piece in one partition in QuestDB's native format."""
 
     name: str
-    """Directory name as a person knows it."""
+    """Directory name as people know it."""
     data_path: str
     """The directory."""
     record: PartitionRecord
-    """What the table's `_txn` said of it when the scan was planned."""
+    """The partition's record in the table's `_txn` at planning time."""
     columns: tuple[NativeColumn, ...]
     """The columns of the piece, as the partition stores them."""
     dictionaries: Mapping[int, int]
@@ -274,7 +275,7 @@ class NativeShare:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """What is read, and the directory of it, beside which the table's own files lie."""
+        """The files to read, and their directory, beside which the table's own files are."""
         return (self.data_path, *dict.fromkeys(file.path for read in self.reads for file in read.files))
 
 
@@ -283,12 +284,12 @@ PieceShare: TypeAlias = ParquetShare | NativeShare
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PieceContent:
-    """What one piece says."""
+    """The content of one piece."""
 
     table: str
     """URL of the table, without credentials."""
     options: ReadOptions
-    """How to read; nothing in them belongs to the driver alone."""
+    """How to read; without the options that only concern the driver."""
     columns: tuple[TableColumn, ...]
     """Columns of the result and of the predicate, each once; those of the result come first."""
     output_column_count: int
@@ -296,31 +297,31 @@ class PieceContent:
     predicate_text: str | None
     """For people."""
     late_part_bytes: int
-    """About how long the requests of a second stage should be."""
+    """Approximate length of second-stage requests."""
     symbols: Mapping[int, Sequence[str]]
-    """By index of a column in the table: with which symbols its dictionaries begin; only with ``symbols="global"``."""
+    """By index of a column in the table: the symbols that begin its dictionaries; only with ``symbols="global"``."""
     dictionaries: tuple[Utf8Strings, ...]
     """Symbols that native partitions refer to by number."""
     moment: TableMoment | None
-    """State of the table that the native partitions are of; None without any."""
+    """State of the table that the native partitions have; None without native partitions."""
     shares: tuple[PieceShare, ...]
     """In table order."""
 
     @property
     def output_columns(self) -> tuple[TableColumn, ...]:
-        """Columns of the result, in its order."""
+        """Columns of the result, in order."""
         return self.columns[: self.output_column_count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieceNumbers:
-    """What is known of a piece without looking at its reads."""
+    """What is known of a piece without decoding its reads."""
 
     row_group_count: int
-    """Row groups, or runs of them, that are read one by one."""
+    """Row groups, or runs of them, to read one by one."""
     rows_at_most: int
-    """Rows that it can have at most: the predicate may leave fewer."""
+    """Upper bound of its rows: the predicate may leave fewer."""
     fetched_bytes: int
-    """Bytes that its requests fetch at most."""
+    """Upper bound of the bytes that its requests fetch."""
     request_count: int
-    """Number of its GETs at most: fewer where no row is left whose deferred columns would be fetched."""
+    """Upper bound of its GETs: fewer where no row remains whose deferred columns would be fetched."""

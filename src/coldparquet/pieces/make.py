@@ -1,4 +1,4 @@
-"""From an admitted plan to its pieces: of about equal cost, in table order, encoded one by one. No request is sent."""
+"""Cuts an admitted plan into pieces of about equal cost, in table order, encoded one by one. Sends at most HEADs."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 
 TARGET_BYTES = 64 * MIB
-"""Cost of a piece where nobody says how many there may be or how large: long enough that starting it hardly counts."""
+"""Cost of a piece if the caller sets neither number nor size: so long that its start hardly matters."""
 
 READ_COST_BYTES = 64 * KIB
-"""What a row group costs beside its bytes: to begin it, to decode its few pages, to hand its rows over."""
+"""Cost of a row group beside its bytes: starting it, decoding its few pages, delivering its rows."""
 
 _SLACK = 0.2
-"""A cut may be this part of a piece off its place, if two partitions meet there: their requests never merge anyway."""
+"""A cut may move by this part of a piece to a border of partitions: requests of two partitions never merge anyway."""
 
 
 def piece_count(total_cost: float, read_count: int, *, most_pieces: int | None, target_bytes: int | None) -> int:
-    """Choose into how many pieces reads are cut."""
+    """Choose how many pieces the reads are cut into."""
     if target_bytes is None and most_pieces is not None:
         wanted = most_pieces
     else:
@@ -73,7 +73,7 @@ def cut_evenly(costs: npt.NDArray[np.float64], begins_partition: BoolArray, coun
 
 
 def _nearest(edges: npt.NDArray[np.float64], places: npt.NDArray[np.float64]) -> IntArray:
-    """Return the index of the edge that is nearest to each place; edges ascend."""
+    """Return the index of the edge nearest to each place; edges ascend."""
     after = np.searchsorted(edges, places).clip(1, len(edges) - 1)
     is_before = places - edges[after - 1] <= edges[after] - places
     nearest: IntArray = np.where(is_before, after - 1, after)
@@ -91,7 +91,7 @@ def parquet_share(  # noqa: PLR0913 - a partition, and the place of some of its 
     shape: RequestShape,
     reducer: SidecarReducer,
 ) -> ParquetShare:
-    """Take along some reads of a partition."""
+    """Make the share of a piece in a partition, for some of its reads."""
     places = [partition.places[column.index] for column in columns]
     renumbering = _Renumbering(reads, places)
     deferred = {column for read in reads if read.deferred is not None for column in read.deferred.columns}
@@ -124,8 +124,8 @@ class _Renumbering:
     """The row groups and columns of a share, and their numbers in its reduced sidecar.
 
     Args:
-        reads: What is read.
-        places: Where the columns of the piece are in the whole sidecar, None where they are not.
+        reads: The reads.
+        places: The indexes of the piece's columns in the whole sidecar, None if absent.
     """
 
     def __init__(self, reads: Sequence[RowGroupRead], places: Sequence[int | None]) -> None:
@@ -167,8 +167,8 @@ async def make_pieces(
 ) -> tuple[ScanPiece, ...]:
     """Cut a plan into pieces.
 
-    Requests: 1 look at each partition that is cut and of whose data no version was seen yet, all at once: whoever reads one
-    of its pieces must see the version that the others see. With storage classes everything was looked at before.
+    Requests: 1 HEAD for each partition that is cut and whose data has no known version, all in parallel: all readers of
+    its pieces must use the same version. With storage classes all versions are already known.
     """
     if not planned.plan.row_groups:
         return ()
@@ -181,7 +181,7 @@ async def make_pieces(
 
 
 def _cut(planned: PlannedScan, *, most_pieces: int | None, target_bytes: int | None) -> list[int]:
-    """Return where each piece begins, and at last the number of reads."""
+    """Return the begin of each piece, and finally the number of reads."""
     reads, costs = planned.plan.row_groups, _costs(planned)
     owners = np.fromiter((read.partition_index for read in reads), np.int64, len(reads))
     begins_partition = np.append(True, owners[1:] != owners[:-1])
@@ -191,7 +191,7 @@ def _cut(planned: PlannedScan, *, most_pieces: int | None, target_bytes: int | N
 
 
 def _cut_objects(planned: PlannedScan, edges: Sequence[int]) -> Iterator[str]:
-    """Yield the Parquet files of partitions of which several pieces read."""
+    """Yield the Parquet files of partitions that several pieces read."""
     reads = planned.plan.row_groups
     for start in edges[1:-1]:
         before, after = reads[start - 1].partition_index, reads[start].partition_index
@@ -226,7 +226,7 @@ class _PieceMaker:
         self._locations = {partition.directory_path: partition.location for partition in question.snapshot.partitions}
 
     def piece(self, reads: Sequence[PlannedRead]) -> ScanPiece:
-        """Make the piece of some neighbouring reads."""
+        """Make the piece of some consecutive reads."""
         question = self._planned.question
         shares: list[PieceShare] = []
         requests: list[PlannedRequest] = []
@@ -261,7 +261,7 @@ class _PieceMaker:
     def _share(
         self, index: int, reads: Sequence[PlannedRead], partition_index: int, dictionaries: list[Utf8Strings]
     ) -> PieceShare:
-        """Take along what some reads of a partition need; symbols that no other share needs are added to those known."""
+        """Make the share for some reads of a partition; symbols not yet known are added to the piece."""
         partition, described = self._planned.partitions[index], self._planned.plan.partitions[index]
         if isinstance(partition, PlannedParquet):
             return parquet_share(
@@ -292,10 +292,10 @@ class _PieceMaker:
         )
 
     def _etag(self, partition: PlannedParquet) -> str | None:
-        """Return the version that was seen of a data object, if whoever reads it later can compare it."""
+        """Return the known version of a data object, if later readers can compare it."""
         snapshot, path = self._planned.question.snapshot, partition.data_path
         info = snapshot.data_objects.info(path)
-        # The version of a file on a disk that grows changes although what was committed does not.
+        # The version of a growing file on a disk changes, although its committed part does not.
         seen = None if info is None or partition.may_grow else info.etag
         return snapshot.store.lasting_etag(path) or seen
 
@@ -309,7 +309,7 @@ class _PieceMaker:
         )
 
     def _requests(self, index: int, reads: Sequence[PlannedRead], shape: RequestShape) -> Sequence[PlannedRequest]:
-        """Return the requests that bring some reads of a partition: those of the plan, unless it is cut there."""
+        """Return the requests for some reads of a partition: those of the plan, unless it is cut there."""
         plan = self._planned.plan
         if len(reads) == len(plan.row_groups_of(index)):
             return plan.requests_of(index)
@@ -325,11 +325,11 @@ class _PieceMaker:
 
 
 def _costs(planned: PlannedScan) -> npt.NDArray[np.float64]:
-    """Estimate what each read costs: fetched and decoded bytes, and something for every row group."""
+    """Estimate the cost of each read: fetched and decoded bytes, and a constant for every row group."""
     reads = planned.plan.row_groups
     wanted_bytes = np.fromiter((read.bytes_wanted for read in reads), np.float64, len(reads))
     row_counts = np.fromiter((read.row_count for read in reads), np.float64, len(reads))
-    # What a row takes when it is decoded is nearly the same in all reads: the largest one tells.
+    # The decoded size of a row is nearly the same in all reads, so the largest read decides.
     largest = reads[int(np.argmax(wanted_bytes))]
     question, partition = planned.question, planned.partitions[largest.partition_index]
     decoded_bytes = partition.decoded_bytes(largest, question.needed_columns, question.options)
@@ -337,7 +337,7 @@ def _costs(planned: PlannedScan) -> npt.NDArray[np.float64]:
 
 
 def _position(strings: Utf8Strings, dictionaries: list[Utf8Strings]) -> int:
-    """Return where symbols are among those known, and add them if they are not: partitions share theirs."""
+    """Return the position of symbols among the known ones; add them if they are new: partitions share theirs."""
     for position, known in enumerate(dictionaries):
         if known is strings:
             return position

@@ -1,9 +1,8 @@
-"""Reads, pages, symbols, columns and predicates as sections and plain data, and back: exact, without parsing any SQL.
+"""Converts reads, pages, symbols, columns and predicates to sections and plain data, and back exactly, without SQL.
 
-Columns and predicates as data that JSON holds, and back: exact, and without parsing any SQL.
-
-Values keep their kind: JSON tells true, 1 and 1.0 apart, and byte strings are written as ``{"bytes": "hex"}``. Columns and
-types are lists of their fields in the order of their classes: names would be half of a small piece.
+Columns and predicates become JSON. Values keep their kind: JSON distinguishes true, 1 and 1.0, and byte strings are
+written as ``{"bytes": "hex"}``. Columns and types are lists of their fields in the order of their classes: names would
+take half of a small piece.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def plain_column(column: TableColumn, types: Mapping[ColumnType, int]) -> list[A
 
 
 def column_of(plain: Sequence[Any], types: Sequence[ColumnType]) -> TableColumn:
-    """Undo :func:`plain_column`. The ids of earlier types are gone: nobody looks for the column any more."""
+    """Undo :func:`plain_column`. The ids of earlier types are gone: the column is already found."""
     index, name, column_id, type_number = plain
     return TableColumn(index=index, name=name, id=column_id, type=types[type_number])
 
@@ -133,7 +132,7 @@ def type_of(plain: Sequence[Any]) -> ColumnType:
 
 
 def plain_predicate(predicate: BoundPredicate) -> list[Any]:  # noqa: PLR0911 - one per kind
-    """Return a predicate as plain data: its name, and what it is made of; fields by their index in the table."""
+    """Return a predicate as plain data: its name, and its parts; fields by their index in the table."""
     match predicate:
         case BoundComparison(field=field, operator=operator, value=value):
             return ["compare", field.index, operator.value, _plain_value(value)]
@@ -221,14 +220,14 @@ def plain_files(reads: Sequence[NativeRead]) -> list[list[Any]]:
 
 
 def add_native_reads(sections: SectionWriter, reads: Sequence[NativeRead]) -> None:
-    """Write the reads of one partition, but for its files and itself."""
+    """Write the reads of one partition, except its files and the partition itself."""
     sections.add_numbers([read.row_group for read in reads])
     sections.add_numbers([read.first_row for read in reads])
     sections.add_numbers([read.row_count for read in reads])
     sections.add_numbers([int(read.all_rows_match) for read in reads])
     sections.add_numbers([len(read.made_columns) for read in reads])
     sections.add_numbers([column for read in reads for column in read.made_columns])
-    # File by file, so that neighbours are alike.
+    # File by file, so that neighbours are similar.
     sections.add_numbers(np.stack([read.starts for read in reads], axis=1).ravel())
     sections.add_numbers(np.stack([read.stops - read.starts for read in reads], axis=1).ravel())
 
@@ -271,10 +270,10 @@ def next_strings(sections: SectionReader) -> Utf8Strings:
 
 
 _ALL_ROWS_MATCH, _HAS_DEFERRED = 1, 2
-"""Bits of a read's flags. What a read defers follows it as a read of its own."""
+"""Bits of a read's flags. A deferred read follows its own."""
 
 _ALL_ROWS = -1
-"""In place of the number of ranges of a row selection: there is none, all rows are meant."""
+"""Replaces the number of ranges of a row selection: all rows are selected."""
 
 
 def add_reads(sections: SectionWriter, reads: Sequence[RowGroupRead]) -> None:
@@ -309,7 +308,7 @@ def next_reads(sections: SectionReader) -> list[RowGroupRead]:
     piece_starts, piece_stops = (split(edges, piece_counts) for edges in _next_ranges(sections))
     selections = _selections(sections.numbers(), sections.numbers(), sections.numbers())
     reads: list[RowGroupRead] = []
-    # From behind, so that what a read defers is made before it.
+    # Backwards, so that a deferred read is made before its owner.
     for number in reversed(range(len(row_groups))):
         of_read = [selections.pop() for _ in range(1 + len(columns[number]))][::-1]
         read = RowGroupRead(
@@ -333,7 +332,7 @@ def next_reads(sections: SectionReader) -> list[RowGroupRead]:
 
 
 def add_pages(sections: SectionWriter, pages: PartitionPages) -> None:
-    """Write where the pages of a partition lie, but nothing of what is in them."""
+    """Write the places of a partition's pages, without statistics."""
     sections.add_numbers(np.diff(pages.first_page))
     sections.add_numbers(pages.first_rows)
     _add_ranges(sections, pages.starts, pages.stops)
@@ -363,7 +362,7 @@ def next_pages(sections: SectionReader, *, row_group_count: int, column_count: i
 def reduced_pages(
     pages: PartitionPages, *, row_groups: IntArray, columns: Sequence[int], wanted: Collection[int]
 ) -> PartitionPages:
-    """Keep the pages of some columns of some row groups, numbered anew as in a reduced sidecar, without their bounds."""
+    """Keep the pages of some columns and row groups, renumbered as in a reduced sidecar, without bounds."""
     of_columns = np.array(columns, dtype=np.int64)
     chunks = (row_groups[:, None] * pages.column_count + of_columns).ravel()
     counts = np.diff(pages.first_page)[chunks]
@@ -386,7 +385,7 @@ def reduced_pages(
 
 
 def _add_ranges(sections: SectionWriter, starts: IntArray, stops: IntArray) -> None:
-    """Write ranges: how far each begins behind the end of the one before, mostly not at all, and how long it is."""
+    """Write ranges: the distance of each from the end of the previous one, mostly 0, and its length."""
     sections.add_numbers(np.diff(stops, prepend=0) - (stops - starts))
     sections.add_numbers(stops - starts)
 
@@ -414,7 +413,7 @@ def _joined(arrays: Iterable[IntArray]) -> IntArray:
 
 
 def _edges(counts: IntArray) -> IntArray:
-    """Return where each list begins, and at last where the last one ends."""
+    """Return the begin of each list, and the end of the last one."""
     edges: IntArray = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
     return edges
 

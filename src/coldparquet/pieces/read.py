@@ -1,4 +1,4 @@
-"""Reading a piece where nothing else of its table is known: on an executor, in another process, on another machine."""
+"""Reads a piece where nothing else of its table is known: on an executor, in another process, on another machine."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 
 _MOST_IDLE = 4
-"""Stores that stay open although nobody reads from them: an executor rarely works on more tables at once."""
+"""Idle stores that stay open: an executor rarely works on more tables at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,17 +72,17 @@ class StoreChoice:
     """Which store to read from, and how."""
 
     url: str
-    """Where the table lies."""
+    """URL of the table."""
     paths: Sequence[str]
-    """What will be read; in the store of the URL nothing outside of the table is."""
+    """Paths to be read; in the store of the URL, only those inside the table."""
     storage_options: Mapping[str, Any] | None
     """Credentials, endpoint and so on."""
     store_options: StoreOptions
-    """How patient to be."""
+    """Timeouts and retries."""
     store: ObjectStore | None
-    """A store of the caller's own, which stays open; None opens that of the URL."""
+    """The caller's own store, which stays open; None opens that of the URL."""
     max_concurrency: int
-    """Requests in flight at once, at most."""
+    """Most requests in flight at once."""
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class _Shared:
 
 
 class OpenStores:
-    """Keeps the stores of the background loop open. Used in that loop alone, so that nothing has to be locked."""
+    """Keeps the stores of the background loop open. Only that loop uses it, so it needs no locks."""
 
     def __init__(self) -> None:
         self._process_id = os.getpid()
@@ -101,14 +101,14 @@ class OpenStores:
 
     @asynccontextmanager
     async def use(self, choice: StoreChoice) -> AsyncGenerator[StoreStack, None]:
-        """Use a store, opened by the first one who chooses the same; one of the caller's own is not shared. No request."""
+        """Use a store, opened by the first caller with this choice; a caller's own store is not shared. No request."""
         if choice.store is not None:
             async with opened_stack(choice) as stack:
                 yield stack
             return
-        if self._process_id != os.getpid():  # connections cannot be taken along by a fork
+        if self._process_id != os.getpid():  # connections do not survive a fork
             self._process_id, self._shared = os.getpid(), OrderedDict()
-        # The options may be secrets: what is kept here is no place to find them.
+        # The options may be secrets, which must not be kept here.
         storage_options = sorted((choice.storage_options or {}).items(), key=repr)
         told = repr((choice.url, storage_options, choice.store_options, choice.max_concurrency))
         key = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
@@ -130,20 +130,20 @@ class OpenStores:
             await self.close_idle(most_idle=_MOST_IDLE)
 
     async def close_idle(self, *, most_idle: int = 0) -> None:
-        """Close the stores that nobody reads from, but for those that were used last."""
+        """Close idle stores, except the most recently used ones."""
         idle = [key for key, shared in self._shared.items() if shared.users == 0]
         for key in idle[: max(len(idle) - most_idle, 0)]:
             await self._shared.pop(key).stack.store.aclose()
 
     @property
     def is_empty(self) -> bool:
-        """Whether this process has opened none, or closed all of them."""
+        """Whether this process has no open store."""
         return self._process_id != os.getpid() or not self._shared
 
 
 @asynccontextmanager
 async def opened_stack(choice: StoreChoice) -> AsyncGenerator[StoreStack, None]:
-    """Open a store with everything that requests pass through on their way to it, and close it afterwards. No request."""
+    """Open a store with all layers that requests pass through, and close it afterwards. No request."""
     async with opened_store(
         choice.url,
         storage_options=choice.storage_options,
@@ -157,11 +157,11 @@ async def opened_stack(choice: StoreChoice) -> AsyncGenerator[StoreStack, None]:
 
 
 open_stores = OpenStores()
-"""Those of this process."""
+"""The stores of this process."""
 
 
 def close_stores() -> None:
-    """Close the stores that blocking reads of pieces have left open in this process. The next read opens them again."""
+    """Close the stores that blocking reads of pieces left open in this process. The next read opens them again."""
     if not open_stores.is_empty:
         background.run(open_stores.close_idle())
 
@@ -171,7 +171,7 @@ atexit.register(close_stores)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieceQuestion:
-    """What the rows of a piece are to be like; see :class:`coldparquet.scan.model.StreamedQuestion`."""
+    """The question of a piece; see :class:`coldparquet.scan.model.StreamedQuestion`."""
 
     options: ReadOptions
     output_columns: tuple[TableColumn, ...]
@@ -181,7 +181,7 @@ class PieceQuestion:
     late_coalescings: Mapping[str, Coalescing]
     """By data path: how the ranges of deferred columns become requests."""
     limit: None = None
-    """A piece has none: it does not know how many rows the others have."""
+    """None: a piece does not know the row counts of other pieces."""
 
     def coalescing_of(self, data_path: str) -> Coalescing:
         """Return how the ranges of deferred columns of one object become requests."""
@@ -202,7 +202,7 @@ class PlannedPiece:
         """Plan the requests of a piece.
 
         Raises:
-            FormatError: One of its sidecars is damaged, or does not go with what is to be read.
+            FormatError: One of its sidecars is damaged, or contradicts the reads.
         """
         with refuses_nonsense():
             return cls._of(content)
@@ -259,7 +259,7 @@ class PlannedPiece:
 
 
 def schema_of(content: PieceContent) -> pa.Schema:
-    """Return columns and Arrow types of the rows of a piece."""
+    """Return columns and Arrow types of a piece's rows."""
     text = TextAs.of(content.options)
     with refuses_nonsense():
         return pa.schema(
@@ -318,10 +318,10 @@ def _described(share: PieceShare, partition: PlannedPartition) -> PartitionRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPiece:
-    """Some row groups of a scan, in table order, with everything that reading them takes but for credentials.
+    """Some row groups of a scan, in table order, with everything needed to read them except credentials.
 
-    It is bytes and a few numbers: it pickles, fits into a task of any engine, and costs no memory beyond its bytes. Made by
-    :meth:`coldparquet.table_scan.Scan.pieces`; read by :func:`coldparquet.pieces.read_piece`.
+    It is bytes and a few numbers: it pickles, fits into a task of any engine, and costs no memory beyond its bytes.
+    Made by :meth:`coldparquet.table_scan.Scan.pieces`; read by :func:`coldparquet.pieces.read_piece`.
     """
 
     table: str
@@ -331,18 +331,18 @@ class ScanPiece:
 
     @classmethod
     def of(cls, content: PieceContent, numbers: PieceNumbers) -> Self:
-        """Encode what a piece says."""
+        """Encode the content of a piece."""
         return cls(table=content.table, numbers=numbers, encoded=encode_piece(content, numbers))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Take a piece from bytes.
+        """Make a piece from bytes.
 
         Args:
-            data: What :meth:`to_bytes` returned, perhaps in another process.
+            data: The result of :meth:`to_bytes`, perhaps from another process.
 
         Raises:
-            FormatError: The bytes are no piece, or were damaged on their way.
+            FormatError: The bytes are not a piece, or are damaged.
             UnsupportedError: Another version of coldparquet wrote them (kind ``UnknownPieceVersion``).
         """
         table, numbers = decode_numbers(data)
@@ -354,7 +354,7 @@ class ScanPiece:
 
     @property
     def row_group_count(self) -> int:
-        """Row groups, or runs of them, that are read one by one."""
+        """Row groups, or runs of them, to read one by one."""
         return self.numbers.row_group_count
 
     @property
@@ -364,12 +364,12 @@ class ScanPiece:
 
     @property
     def fetched_bytes(self) -> int:
-        """Bytes that its requests fetch at most."""
+        """Upper bound of the bytes that its requests fetch."""
         return self.numbers.fetched_bytes
 
     @property
     def request_count(self) -> int:
-        """Number of its GETs at most."""
+        """Upper bound of its GETs."""
         return self.numbers.request_count
 
     @property
@@ -378,26 +378,26 @@ class ScanPiece:
         return schema_of(self.content())
 
     def content(self) -> PieceContent:
-        """Decode what it says. Raises what :meth:`from_bytes` raises."""
+        """Decode the content. Raises what :meth:`from_bytes` raises."""
         return decode_piece(self.encoded)
 
     def plan(self) -> ReadPlan:
-        """Return what reading it will do."""
+        """Return the plan of reading it."""
         return PlannedPiece.of(self.content()).plan
 
     def explain(self) -> str:
-        """Describe for a person what reading it will do."""
+        """Describe for people what reading it will do."""
         return self.plan().explain()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScanPieces:
-    """All pieces of a scan: read one after the other they are its rows, in its order."""
+    """All pieces of a scan: in order, their rows are the rows of the scan."""
 
     pieces: tuple[ScanPiece, ...]
-    """In table order; none where nothing is left to read."""
+    """In table order; none if nothing is left to read."""
     schema: pa.Schema
-    """Columns and Arrow types of the rows of each."""
+    """Columns and Arrow types of every piece's rows."""
     plan: ReadPlan
     """Of the whole scan."""
 
@@ -420,8 +420,8 @@ class PieceStream:
     Leaving the block early cancels what is in flight and leaves nothing behind. Made by :func:`read_piece`.
 
     Args:
-        content: What the piece says.
-        open_source: Opens the store that it is read from, and gives it back afterwards.
+        content: The content of the piece.
+        open_source: Opens the store to read from, and releases it afterwards.
     """
 
     def __init__(self, content: PieceContent, open_source: OpenSource) -> None:
@@ -469,7 +469,7 @@ class PieceStream:
 
     @property
     def plan(self) -> ReadPlan:
-        """What is being carried out."""
+        """The plan in execution."""
         return self._opened().plan
 
     @property
@@ -482,7 +482,7 @@ class PieceStream:
         return await self._opened().next_batch()
 
     async def aclose(self) -> None:
-        """Cancel what is in flight, wait until it is gone, and release everything."""
+        """Cancel everything in flight, wait until it has ended, and release everything."""
         await self._resources.aclose()
 
     def _opened(self) -> BatchStream:
@@ -509,20 +509,20 @@ def read_piece(  # noqa: PLR0913 - what may differ from one machine to the next
 ) -> PieceStream:
     """Read one of the pieces of a scan: ``async with`` it, and iterate over its batches.
 
-    The rows of all pieces of a scan, one piece after the other, are those of the scan.
+    The rows of all pieces of a scan, in order, are those of the scan.
 
-    Requests: those of :meth:`ScanPiece.plan`, all of them GETs for data; where columns are read late, at most those. Each is
-    bound to the size of the object and to the version that the driver has seen, where it has seen one: on object stores, and
-    of all partitions of which several pieces read.
-    Only of native partitions on a disk, which a running QuestDB may write over, a look at the table's ``_txn`` follows each.
+    Requests: those of :meth:`ScanPiece.plan`, all of them GETs for data; with late reading, at most those. Each is
+    pinned to the size of the object and, if the driver has seen a version, to that version. It has seen one on object
+    stores, and for all partitions that several pieces read. Only for native partitions on a disk, which a running
+    QuestDB may overwrite, a read of the table's ``_txn`` follows each.
 
     Args:
         piece: One of :meth:`coldparquet.table_scan.Scan.pieces`, or its bytes.
         storage_options: Credentials, endpoint and so on, as for :func:`coldparquet.open_table`: a piece has none.
-        store_options: How patient to be with the store. Nothing is kept of what is fetched.
+        store_options: Timeouts and retries. Fetched data is not cached.
         store: A store of your own, which stays open, instead of the one that the URL names.
-        url: URL of the table, where it holds what must not be in a piece, such as a signature.
-        memory_limit_bytes: If not as in the scan's options, as the three that follow.
+        url: URL of the table, if it contains what must not be in a piece, such as a signature.
+        memory_limit_bytes: Replaces the value in the scan's options, like the next three.
         max_concurrency: Requests in flight at once.
         decode_threads: Threads that decode.
         batch_rows: Largest number of rows in one record batch.
@@ -530,7 +530,7 @@ def read_piece(  # noqa: PLR0913 - what may differ from one machine to the next
     Raises:
         FormatError: The piece is damaged; while reading, a page does not decode.
         UnsupportedError: Another version of coldparquet made the piece (kind ``UnknownPieceVersion``).
-        InvalidInputError: An option is none.
+        InvalidInputError: An option is invalid.
 
     While reading:
 
@@ -567,8 +567,8 @@ def read_piece_batches(  # noqa: PLR0913 - those of read_piece
 ) -> Generator[pa.RecordBatch, None, None]:
     """Read one of the pieces of a scan without an event loop: iterate over its batches.
 
-    The store stays open for the next piece of the same table in this process, until :func:`close_stores` or the end of the
-    process. Everything else is closed with the generator, also where it is dropped half-way.
+    The store stays open for the next piece of the same table in this process, until :func:`close_stores` or the end of
+    the process. Everything else is closed with the generator, even if it is dropped half-way.
 
     Requests, arguments and errors: those of :func:`read_piece`.
     """
@@ -597,7 +597,7 @@ def _piece_stream(  # noqa: PLR0913 - those of read_piece
     url: str | None,
     **changed_options: int | None,
 ) -> PieceStream:
-    """Decode a piece, change the options that are told, and say from which store it will be read."""
+    """Decode a piece, apply the changed options, and choose the store to read from."""
     content = piece.content() if isinstance(piece, ScanPiece) else decode_piece(piece)
     told: dict[str, Any] = {name: value for name, value in changed_options.items() if value is not None}
     if told:
@@ -614,7 +614,7 @@ def _piece_stream(  # noqa: PLR0913 - those of read_piece
 
 
 def _pinned_store(content: PieceContent, store: ObjectStore) -> CachedStore:
-    """Have every request for a data object see the version that the driver saw, and native rows that are still committed."""
+    """Pin every request to the version that the driver saw; check that native rows are still committed."""
     native = {share.data_path: share.record for share in content.shares if isinstance(share, NativeShare)}
     if content.moment is not None and native:
         table_path = next(iter(native)).rpartition("/")[0]

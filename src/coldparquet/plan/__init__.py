@@ -1,1 +1,1 @@
-"""Which bytes to read, and why: predicates, pruning, coalescing, the read plan as data. No I/O, no pyarrow."""
+"""Decides which bytes to read, and why: predicates, pruning, coalescing, the read plan as data. No I/O, no pyarrow."""

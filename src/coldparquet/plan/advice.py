@@ -1,4 +1,4 @@
-"""What a check of a partition's files found, when a partition is worth writing anew, and what would make reads cheaper."""
+"""Describes the findings of a check: damage, partitions worth compacting, and what would make reads cheaper."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ if TYPE_CHECKING:
 
 
 ROWS_PER_ROW_GROUP = 100_000
-"""What QuestDB writes by default: large enough for long chunks, small enough to drop most of a day."""
+"""QuestDB's default: large enough for long chunks, small enough to drop most of a day."""
 
 _DEAD_SHARE = 0.5
 _MANY_DEAD_BYTES = 1 << 30
-"""Where QuestDB itself stops updating a file in place, and writes it anew with the next rows (note section 6.5)."""
+"""At this point QuestDB itself stops updating a file in place, and rewrites it with the next rows (note section
+6.5)."""
 
 _SMALL_SHARE = 4
-"""A row group with less than this part of the rows that it should have is small, for QuestDB too."""
+"""A row group with less than this part of its target rows is small, for QuestDB too."""
 
 
 def compaction_reason(
     *, size_bytes: int, unused_bytes: int, row_counts: npt.NDArray[np.int64], row_group_rows: int
 ) -> str | None:
-    """Say why a Parquet file is worth writing anew; None if it is not.
+    """Say why a Parquet file is worth compacting; None if it is not.
 
-    What was written anew is not worth it once more: it has no dead bytes, and one small row group at most.
+    A rewritten file is not worth compacting again: it has no dead bytes, and at most one small row group.
     """
     reasons = [
         dead_bytes_reason(size_bytes=size_bytes, unused_bytes=unused_bytes),
@@ -51,7 +52,7 @@ def compaction_reason(
 
 
 def dead_bytes_reason(*, size_bytes: int, unused_bytes: int) -> str | None:
-    """Say how many bytes belong to row groups that were replaced, if there are many."""
+    """Say how many bytes belong to replaced row groups, if there are many."""
     if unused_bytes <= min(_DEAD_SHARE * size_bytes, _MANY_DEAD_BYTES):
         return None
     return (
@@ -71,36 +72,36 @@ def small_row_groups_reason(row_counts: npt.NDArray[np.int64], *, row_group_rows
 
 
 Severity = Literal["error", "warning", "advice"]
-"""``error``: rows are missing, wrong or unreadable. ``warning``: something is not as its writer meant it, or reads cost
-more than they must. ``advice``: all is well and could be cheaper."""
+"""``error``: rows are missing, wrong or unreadable. ``warning``: something differs from its writer's intent, or reads
+cost more than they must. ``advice``: all is well and could be cheaper."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that a check has to say."""
+    """One result of a check."""
 
     severity: Severity
     kind: str
-    """Stable CamelCase name of what was found, for programs."""
+    """Stable CamelCase name of the finding, for programs."""
     message: str
-    """What was found, with the numbers, for a person."""
+    """The finding, with its numbers, for people."""
     remedy: str | None = None
-    """What to do about it; None where there is nothing to do."""
+    """What to do about it; None if there is nothing to do."""
     column: str | None = None
-    """The column that it is about, where it is about one."""
+    """The column concerned, if there is a single one."""
     row_groups: tuple[int, ...] = ()
-    """The row groups that it is about, ascending; empty where it is about all or none."""
+    """The row groups concerned, ascending; empty for all or none."""
     field: str | None = None
     """The field that differs, by its name in the sidecar's format."""
 
 
 def with_remedy(message: str, remedy: str | None) -> str:
-    """Say what was found, and what to do about it if there is anything, in one line."""
+    """Return the message and the remedy, if there is one, in one line."""
     return message if remedy is None else f"{message}; {remedy}"
 
 
 def finding_of_error(error: ColdParquetError, *, remedy: str | None = None) -> Finding:
-    """Turn what stopped a check into a finding: its kind, its message, the file that it is about."""
+    """Turn the error that stopped a check into a finding: its kind, its message, its file."""
     file_name = (error.path or "").rpartition("/")[2]
     field = error.details.get("field")
     return Finding(
@@ -116,17 +117,17 @@ ROWS_PER_PAGE = 20_000
 """A page of 8-byte values is then 160 KB: several fit a request, and a point read skips most of a row group."""
 
 _LEAST_UNCOMPRESSED_BYTES = MIB
-"""Below this, compression saves less than a person's attention is worth."""
+"""Below this, compression saves too little to be worth an advice."""
 
 _COMPACT = "'coldparquet compact' writes the partition anew"
 _COMPACT_ANYWAY = "'coldparquet compact --force' writes the partition anew"
-"""What alone does not make a partition due for compaction, see ``coldparquet.plan.advice``."""
+"""Findings that alone do not make a partition due for compaction, see ``coldparquet.plan.advice``."""
 
 
 def advise(
     footer: ParquetFooter, sidecar: Sidecar, *, unused_bytes: int, pages: PartitionPages | None
 ) -> tuple[Finding, ...]:
-    """Say what could be better about one Parquet file."""
+    """Return advice about one Parquet file."""
     return (
         *_dead_bytes(sidecar, unused_bytes),
         *_small_row_groups(sidecar),
@@ -159,7 +160,7 @@ def _uncompressed(sidecar: Sidecar) -> Iterator[Finding]:
     for index in range(sidecar.column_count):
         chunks = sidecar.chunks(index)
         is_plain = chunks.codec == Codec.UNCOMPRESSED
-        # As floats, because nobody has checked yet that the lengths fit the file.
+        # As floats, because the lengths are not yet checked against the file.
         of_column = int(chunks.total_compressed_bytes[is_plain].sum(dtype=np.float64))
         total_bytes += int(chunks.total_compressed_bytes.sum(dtype=np.float64))
         plain_bytes += of_column
@@ -211,8 +212,9 @@ def _pages(footer: ParquetFooter, pages: PartitionPages | None) -> Iterator[Find
 def _two_pages_bytes(data_page_offset: int) -> int:
     """Return the least length of an offset index of two pages; a shorter one lists a single page.
 
-    Thrift's compact protocol writes each page as three fields of one byte and their numbers, and a stop: its offset in
-    as many bytes as the chunk's own offset takes (7 bits each, after one for the sign), size and first row in 1 or more.
+    Thrift's compact protocol writes each page as three fields of one byte and their numbers, and a stop. The page's
+    offset takes as many bytes as the chunk's own offset (7 bits each, after one for the sign); size and first row take
+    1 or more.
     """
     offset_bytes = max(1, -(-(data_page_offset.bit_length() + 1) // 7))
     return 2 + 2 * (3 + offset_bytes + 2 + 1) + 1
@@ -253,14 +255,14 @@ def _statistics(sidecar: Sidecar) -> Iterator[Finding]:
 
 
 def _columns_without_statistics(sidecar: Sidecar) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """Return, per column that has some, the row groups without bounds although there are values, and without null count."""
+    """Return, per column that has some, the row groups with values but no bounds, and those without null count."""
     without_bounds: dict[int, list[int]] = defaultdict(list)
     without_null_counts: dict[int, list[int]] = defaultdict(list)
     for index in range(sidecar.column_count):
         chunks, column = sidecar.chunks(index), sidecar.column(index)
         has_values = ~chunks.has_null_count | (chunks.null_count < chunks.num_values)
         if _may_have_bounds(sidecar, index):
-            # One side may be missing for good reason: the format cannot hold an empty string.
+            # One side may be missing for a good reason: the format cannot hold an empty string.
             row_groups = np.flatnonzero(has_values & ~chunks.min.present & ~chunks.max.present).tolist()
             if row_groups:
                 without_bounds[index] = row_groups

@@ -1,14 +1,14 @@
-"""Where the metadata holds the smallest and the largest value of a column itself, and how many rows are NULL.
+"""Tells where metadata proves the exact minimum and maximum of a column, and its null count.
 
-A bound that drops row groups may lie outside of the data; one that answers ``min(price)`` must not. So of what
-``plan/statistics.py`` believes, only that counts here which is a value of the chunk for certain:
+A bound that drops row groups may be outside of the data; one that answers ``min(price)`` must not. So of the bounds
+that ``plan/statistics.py`` trusts, only those count here that are certainly values of the chunk:
 
-* The sidecar marks it as exact, and it is in the range of the column's type.
-* The column has had its type all along, or one that Arrow widens to it exactly: other conversions may round.
-* It is no zero of a float: writers give bounds a sign of their own, and a bound of 0.0 holds for -0.0 as well.
-* BYTE, SHORT and CHAR: the number of rows that hold 0 instead of NULL is known, for these are left out of the bounds.
-* Text: QuestDB wrote it, and it is shorter than any text that QuestDB cuts. Parquet lets writers cut the bounds of text
-  without saying so, and foreign files do not tell which of them did. BINARY is cut always.
+* The sidecar marks the bound as exact, and it is in the range of the column's type.
+* The column's type never changed, or Arrow widens the old type to it exactly: other conversions may round.
+* It is not zero in a float column: writers choose the sign of zero bounds, and a bound of 0.0 also covers -0.0.
+* BYTE, SHORT and CHAR: the number of rows that hold 0 instead of NULL is known, for the bounds exclude these rows.
+* Text: QuestDB wrote it, and it is shorter than any text that QuestDB truncates. Parquet lets writers truncate text
+  bounds without marking them, and foreign files do not tell which writers did. BINARY bounds are always truncated.
 
 Everything else proves nothing here, and the column is read.
 """
@@ -38,43 +38,43 @@ if TYPE_CHECKING:
 
 
 _SHORTEST_CUT_TEXT_BYTES = 61
-"""QuestDB cuts the bounds of text to 64 bytes at most, before a character of up to 4 (note section 3.3)."""
+"""QuestDB truncates the bounds of text to 64 bytes at most, before a character of up to 4 (note section 3.3)."""
 
 _NARROW_INTEGERS = frozenset({"int8", "int16", "uint8", "uint16"})
-"""Arrow types whose bounds are stored in more bytes than their values have, so that damage may exceed them."""
+"""Arrow types whose bounds take more bytes than their values: damaged bounds may exceed the type's range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExactBounds:
-    """What the metadata of one partition says of a column for certain; every array has shape ``(row_groups,)``."""
+    """What the metadata of one partition proves about a column; every array has shape ``(row_groups,)``."""
 
     bounds: Bounds | None
-    """Bounds that hold, exact or not; None where nothing is known."""
+    """Valid bounds, exact or not; None if nothing is known."""
     is_least_known: BoolArray
-    """Where ``bounds.lower`` is the smallest value, or there is no value at all."""
+    """True if ``bounds.lower`` is the minimum, or there is no value at all."""
     is_greatest_known: BoolArray
-    """Where ``bounds.upper`` is the largest value, or there is no value at all."""
+    """True if ``bounds.upper`` is the maximum, or there is no value at all."""
     null_counts: IntArray
-    """Rows that are NULL, -1 where that is not known."""
+    """Null count, -1 if unknown."""
 
     def least(self, row_groups: BoolArray) -> DomainValue | None:
-        """Return the smallest value of the row groups where ``row_groups`` is true, all of them known; None if all NULL."""
+        """Return the minimum of the row groups marked in ``row_groups``, all of them known; None if all NULL."""
         return (
             None if self.bounds is None else _extreme(self.bounds.lower, row_groups & self._has_values, largest=False)
         )
 
     def greatest(self, row_groups: BoolArray) -> DomainValue | None:
-        """Return the largest value of the row groups where ``row_groups`` is true, all of them known; None if all NULL."""
+        """Return the maximum of the row groups marked in ``row_groups``, all of them known; None if all NULL."""
         return None if self.bounds is None else _extreme(self.bounds.upper, row_groups & self._has_values, largest=True)
 
     def may_be_below(self, value: DomainValue) -> BoolArray:
-        """Tell where some value may be smaller than ``value``; NaN is not."""
+        """Tell which row groups may hold a value smaller than ``value``; NaN is not."""
         if self.bounds is None or self.bounds.lower is None:
             return self._has_values
         return self._has_values & ~(self.bounds.lower.known & self.bounds.lower.at_or_above(value))
 
     def may_be_above(self, value: DomainValue) -> BoolArray:
-        """Tell where some value may be larger than ``value``; NaN is not."""
+        """Tell which row groups may hold a value larger than ``value``; NaN is not."""
         if self.bounds is None or self.bounds.upper is None:
             return self._has_values
         return self._has_values & (~self.bounds.upper.known | self.bounds.upper.above(value))
@@ -85,7 +85,7 @@ class ExactBounds:
 
 
 def exact_bounds(sidecar: Sidecar, place: int | None, field: BoundField) -> ExactBounds:
-    """Say what the metadata of a partition knows of a column for certain."""
+    """Return what the metadata of a partition proves about a column."""
     bounds = SidecarStatistics(sidecar, {field.index: place}).bounds(field)
     row_counts = sidecar.row_counts
     nowhere = np.zeros(len(row_counts), np.bool_)
@@ -97,7 +97,7 @@ def exact_bounds(sidecar: Sidecar, place: int | None, field: BoundField) -> Exac
         unknown = np.full(len(row_counts), -1, np.int64)
         return ExactBounds(bounds=bounds, is_least_known=nowhere, is_greatest_known=nowhere, null_counts=unknown)
     chunks, descriptor = sidecar.chunks(place), sidecar.column(place)
-    # Leaf slots of nested columns are not rows. A REQUIRED column marks no nulls: rows counted as such hold something.
+    # Leaf slots of nested columns are not rows. A REQUIRED column marks no nulls: rows counted as such hold some value.
     counts_rows = descriptor.max_rep_level == 0 and descriptor.max_def_level <= 1
     most_nulls = 0 if descriptor.max_def_level == 0 and not stored.never_null else row_counts
     knows_nulls = (
@@ -121,13 +121,13 @@ def exact_bounds(sidecar: Sidecar, place: int | None, field: BoundField) -> Exac
 def _keeps_values(stored: ColumnType, wanted: ColumnType) -> bool:
     if holds_same_values(stored, wanted):
         return True
-    # An integer may be rounded on its way to a float, in a bound that is; as a value it is an error then.
+    # A bound may round an integer to a float; as a value, the rounded number would be wrong.
     becomes_float = wanted.comparison is Comparison.FLOAT and stored.comparison is not Comparison.FLOAT
     return wanted.is_unified and widens(stored, wanted) and not becomes_float
 
 
 def _has_values_as_bounds(stored: ColumnType, *, is_of_questdb: bool) -> bool:
-    """Tell whether bounds of this type can be values at all: byte strings of any length may have been cut."""
+    """Tell whether bounds of this type can be values at all: writers may truncate byte strings of any length."""
     if stored.physical_type is not PhysicalType.BYTE_ARRAY:
         return True
     return stored.comparison is Comparison.BYTES and is_of_questdb
@@ -150,7 +150,7 @@ def _is_value(side: Side | None, is_marked_exact: BoolArray, column_type: Column
 
 
 def _extreme(side: Side | None, row_groups: BoolArray, *, largest: bool) -> DomainValue | None:
-    """Return the smallest, or largest, bound of the row groups that are marked; None if none is."""
+    """Return the smallest, or largest, bound of the marked row groups; None if none is marked."""
     places = np.flatnonzero(row_groups)
     if side is None or not len(places):
         return None
@@ -159,7 +159,7 @@ def _extreme(side: Side | None, row_groups: BoolArray, *, largest: bool) -> Doma
         return cast("DomainValue", (numbers.max() if largest else numbers.min()).item())
     prefixes = side.prefixes[places]
     places = places[prefixes == (prefixes.max() if largest else prefixes.min())]
-    # Of equal prefixes the shorter is the smaller; only those that go on behind the prefix have to be looked at.
+    # Of equal prefixes the shorter string is smaller. Only strings longer than the prefix need a full comparison.
     lengths = np.minimum(side.lengths[places], PREFIX_BYTES + 1)
     places = places[lengths == (lengths.max() if largest else lengths.min())]
     if side.lengths[places[0]] <= PREFIX_BYTES:
@@ -177,19 +177,19 @@ def _bytes_of(side: ByteSide, row_group: int) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyDomain:
-    """Which keys the rows of a question can have."""
+    """The keys that the rows of a question can have."""
 
     value_count: int | None
-    """At most so many different ones that are not NULL; None where nobody knows."""
+    """Upper bound of the number of distinct keys that are not NULL; None if unknown."""
     may_be_null: bool
 
     def has_all_values(self, seen_values: int) -> bool:
-        """Tell whether no other value can come after so many different ones."""
+        """Tell whether this many distinct values are all that exist."""
         return self.value_count is not None and seen_values >= self.value_count
 
 
 def key_domain(field: BoundField, predicate: BoundPredicate | None, *, symbol_count: int | None) -> KeyDomain:
-    """Find out which keys the rows that satisfy a predicate can have."""
+    """Determine the keys that rows satisfying a predicate can have."""
     parts = predicate.parts if isinstance(predicate, BoundAnd) else (predicate,)
     value_count = 2 if field.type.tag is TypeTag.BOOLEAN else symbol_count
     may_be_null = not field.type.never_null
@@ -208,9 +208,10 @@ def key_domain(field: BoundField, predicate: BoundPredicate | None, *, symbol_co
 
 
 def holds_only(bounds: Bounds, seen: SortedValues) -> BoolArray:
-    """Tell where every value that is not NULL is one of those seen, shape ``(row_groups,)``.
+    """Tell which row groups hold only seen values and NULLs, shape ``(row_groups,)``.
 
-    So it is where both bounds are the same seen value and, for whole numbers, where all between the bounds were seen.
+    That holds if both bounds are the same seen value. For whole numbers it also holds if all numbers between the bounds
+    were seen.
     """
     lower, upper = bounds.lower, bounds.upper
     has_no_value = ~bounds.may_hold_values

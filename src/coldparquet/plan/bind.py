@@ -1,7 +1,7 @@
-"""Predicates in the terms of one table: fields by index, literals as values of the column's own domain.
+"""Binds predicates to one table: fields become indexes, literals become values of the column's own domain.
 
-Pruning and the row filter both evaluate this tree, so they cannot disagree about what a literal means. NULL follows
-SQL; a NaN that a foreign file stores as a value follows IEEE 754 (every comparison with it is false, except ``!=``).
+Pruning and the row filter both evaluate this tree, so they cannot disagree about the meaning of a literal. NULL follows
+SQL. A NaN that a foreign file stores as a value follows IEEE 754: every comparison with it is false, except ``!=``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SHOWN_VALUES = 5
 
 @dataclass(frozen=True, slots=True)
 class BoundField:
-    """A column of the table that is read."""
+    """A column of the table in a predicate."""
 
     name: str
     index: int
@@ -49,16 +49,16 @@ class BoundField:
 
 @dataclass(frozen=True, slots=True)
 class BoundPredicate:
-    """A predicate on the rows of one table; ``str()`` writes it as SQL, for people."""
+    """A predicate on the rows of one table. ``str()`` writes it as SQL, for people."""
 
     def fields(self) -> tuple[BoundField, ...]:
-        """Return the fields that have to be read to evaluate the predicate, each once, in the order of appearance."""
+        """Return the fields needed to evaluate the predicate, each once, in order of appearance."""
         return tuple({field.index: field for field in _fields(self)}.values())
 
 
 @dataclass(frozen=True, slots=True)
 class BoundComparison(BoundPredicate):
-    """``field operator value``; NULL where the field is."""
+    """``field operator value``; NULL if the field is NULL."""
 
     field: BoundField
     operator: Operator
@@ -70,13 +70,13 @@ class BoundComparison(BoundPredicate):
 
 @dataclass(frozen=True, slots=True)
 class BoundIn(BoundPredicate):
-    """The field equals one of ``values``; NULL where the field is."""
+    """The field equals one of ``values``; NULL if the field is NULL."""
 
     field: BoundField
     values: tuple[DomainValue, ...]
     """Distinct, ascending, at least two."""
     search: SortedValues = dataclasses.field(init=False, repr=False, compare=False)
-    """The same values, to be searched by many bounds at once."""
+    """The same values, prepared for searches with many bounds at once."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "search", SortedValues.of(self.values))
@@ -89,7 +89,7 @@ class BoundIn(BoundPredicate):
 
 @dataclass(frozen=True, slots=True)
 class BoundIsNull(BoundPredicate):
-    """The field has no value; never NULL itself."""
+    """The field is NULL; never NULL itself."""
 
     field: BoundField
 
@@ -151,7 +151,7 @@ class BoundNot(BoundPredicate):
 
 
 def bind(predicate: Predicate, fields: Mapping[str, BoundField]) -> BoundPredicate:
-    """Translate a predicate into the terms of a table."""
+    """Bind a predicate to a table."""
     match predicate:
         case And(parts=parts):
             return _joined([bind(part, fields) for part in parts], of_and=True)
@@ -179,9 +179,9 @@ def _bind_leaf(predicate: Predicate, fields: Mapping[str, BoundField]) -> BoundP
 
 
 def _joined(parts: Sequence[BoundPredicate], *, of_and: bool) -> BoundPredicate:
-    """Join parts, with one list of all values that a field must not equal (AND) or may equal (OR).
+    """Join parts. All values that a field must not equal (AND) or may equal (OR) become a single list.
 
-    Each part is evaluated by itself for every row group, but a list in one step, however long it is.
+    Each part is evaluated separately for every row group; a list of any length takes one step.
     """
     by_field: dict[int, list[BoundComparison | BoundIn]] = {}
     for part in parts:
@@ -202,7 +202,7 @@ def _joined(parts: Sequence[BoundPredicate], *, of_and: bool) -> BoundPredicate:
 
 
 def _listable(part: BoundPredicate, *, of_and: bool) -> BoundComparison | BoundIn | None:
-    """Return the search for values that a part of an OR is, or that a part of an AND is the opposite of."""
+    """Return the search for values that a part of an OR is, or that a part of an AND negates."""
     match part:
         case BoundNot(part=BoundIn() as leaf) if of_and:
             return leaf
@@ -220,7 +220,7 @@ def _values_of(leaf: BoundComparison | BoundIn) -> tuple[DomainValue, ...]:
 
 
 def _one_of(bound_field: BoundField, values: set[DomainValue]) -> BoundComparison | BoundIn:
-    """Return the predicate that a field equals one of some values, at least one."""
+    """Return the predicate that a field equals one of at least one values."""
     if len(values) == 1:
         return BoundComparison(bound_field, Operator.EQUAL, *values)
     return BoundIn(bound_field, tuple(sorted(values)))
@@ -254,7 +254,8 @@ def _bind_comparison(bound_field: BoundField, operator: Operator, value: Value) 
         case Place.AT:
             return BoundComparison(bound_field, operator, _value_of(placed))
         case Place.AFTER if not is_equality:
-            # Between two neighbouring values, "at least" and "more than" the literal both mean more than the lower one.
+            # Between two neighbouring values, "at least" and "more than" the literal both mean more than the lower
+            # neighbour.
             wants_greater = operator in (Operator.GREATER, Operator.GREATER_OR_EQUAL)
             folded = Operator.GREATER if wants_greater else Operator.LESS_OR_EQUAL
             return BoundComparison(bound_field, folded, _value_of(placed))
@@ -270,7 +271,7 @@ def _bind_comparison(bound_field: BoundField, operator: Operator, value: Value) 
 def _bind_in(bound_field: BoundField, values: tuple[Value, ...]) -> BoundPredicate:
     _check_comparable(bound_field, needs_order=False)
     if not values:
-        # An empty list is false even for NULL: there is nothing that NULL could be equal to.
+        # An empty list is false even for NULL: NULL has nothing to be compared with.
         return BoundLiteral(value=False)
     found, has_null = place_literals(values, bound_field.type, bound_field.name)
     member = _one_of(bound_field, found) if found else _constant(bound_field, outcome=False)

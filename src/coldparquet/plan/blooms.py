@@ -1,20 +1,18 @@
-"""Which values a predicate looks up in bloom filters, which bytes that needs, and what the filters answer.
+"""Decides which values to look up in bloom filters and which bytes that needs, and evaluates the filters. No I/O.
 
-Filters are asked for `=` and `IN` where minima and maxima leave the question open, and only in row groups that would be
-dropped if the filters said no: beside `OR price > 3` no filter helps. Of a list of values only those between minimum and
+Filters are probed for `=` and `IN` where minimum and maximum leave the question open, and only in row groups that a
+negative answer would drop: beside `OR price > 3` no filter helps. From a list of values, only those between minimum and
 maximum are looked up.
 
-Which bytes of bloom filters a predicate needs, and what they answer: a state machine that does no I/O itself.
-
-One lookup touches 32 bytes of a filter, however large that is, so that is what is fetched.
+One lookup touches 32 bytes of a filter of any size, so only these are fetched. The probes are a state machine:
 
     lookups = find_lookups(predicate, statistics, table=sidecar, columns=places, row_groups=undecided)
     probes = BloomProbes(sidecar, lookups)
-    while (wanted := probes.wanted()) is not None:      # at most twice; not at all if the filters lie in the sidecar
-        probes.receive(<the bytes of the wanted ranges, and where they begin>)
+    while (wanted := probes.wanted()) is not None:      # at most twice; never if the filters are in the sidecar
+        probes.receive(<the bytes of the wanted ranges, and their offsets>)
     statistics = SidecarStatistics(sidecar, places, blooms=probes.answers())
 
-Filters that cannot be right are not asked, and a note says so: they never lose a row and never stop a read.
+Filters that cannot be right are not probed, and a note says so: they never lose a row and never stop a read.
 """
 
 from __future__ import annotations
@@ -61,8 +59,8 @@ if TYPE_CHECKING:
 
 
 MAX_VALUES = 256
-"""Values of a list that are looked up in one filter. With the usual 1 % of false alarms 256 absent values raise one in 92 %
-of the filters, so that longer lists cost bytes and drop nothing."""
+"""Most values of a list that are looked up in one filter. With the usual 1 % of false positives, 256 absent values
+raise one in 92 % of the filters: longer lists cost bytes and drop nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,12 +75,12 @@ class BloomLookup:
     stop_value: IntArray
     """One past the last candidate."""
     can_deny: BoolArray
-    """Where a filter could tell that no candidate is there."""
+    """True if a filter could prove that no candidate is present."""
     needed: BoolArray
-    """Where it is worth asking."""
+    """True if probing the filter is worth it."""
 
     def of(self, row_groups: slice) -> BloomLookup:
-        """Return what is worth asking in some of the row groups, numbered from the first of them."""
+        """Return the worthwhile lookups in some row groups, numbered from the first of them."""
         return BloomLookup(
             column=self.column,
             hashes=self.hashes,
@@ -95,15 +93,15 @@ class BloomLookup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BloomLookups:
-    """What is worth asking the bloom filters of one partition, or of many."""
+    """The worthwhile lookups in the bloom filters of one partition, or of many."""
 
     lookups: Mapping[LookupKey, BloomLookup]
-    """Those that are worth asking in some row group."""
+    """Lookups that are worthwhile in some row group."""
     places: Mapping[int, BloomPlaces]
-    """By column, where the filters lie that the predicate could ask."""
+    """By column, the places of the filters that the predicate could probe."""
 
     def of(self, row_groups: slice) -> BloomLookups:
-        """Return what is worth asking in the row groups of one partition, numbered from its first one."""
+        """Return the worthwhile lookups in the row groups of one partition, numbered from its first one."""
         lookups = {
             key: lookup.of(row_groups) for key, lookup in self.lookups.items() if lookup.needed[row_groups].any()
         }
@@ -119,7 +117,7 @@ def find_lookups(
     columns: Mapping[int, int | None],
     row_groups: BoolArray,
 ) -> BloomLookups:
-    """Find what is worth asking the filters; see the module."""
+    """Find the worthwhile lookups; see the module."""
     places: dict[int, BloomPlaces] = {}
     lookups: dict[LookupKey, BloomLookup] = {}
     for leaf in _leaves(predicate):
@@ -139,17 +137,17 @@ def find_lookups(
 
 
 def looks_up_values(predicate: BoundPredicate, table: RowGroupTable, columns: Mapping[int, int | None]) -> bool:
-    """Tell whether a predicate looks for values of columns that have filters."""
+    """Tell whether a predicate searches for values of columns that have filters."""
     return any(columns.get(leaf.field.index) in table.bloom_columns for leaf in _leaves(predicate))
 
 
 def lookup_key(leaf: BoundComparison | BoundIn) -> LookupKey:
-    """Return what names the values that a leaf looks for."""
+    """Return the key of the values that a leaf searches for."""
     return leaf.field.index, (leaf.value,) if isinstance(leaf, BoundComparison) else leaf.values
 
 
 def _leaves(bound: BoundPredicate) -> Iterator[BoundComparison | BoundIn]:
-    """Yield the leaves that must find a value; those below NOT must not, and filters cannot tell that one is there."""
+    """Yield the leaves that must find a value. Leaves below NOT must not find one; filters cannot prove presence."""
     match bound:
         case BoundAnd(parts=parts) | BoundOr(parts=parts):
             for part in parts:
@@ -194,7 +192,7 @@ def _lookup(
 def _candidates(
     leaf: BoundComparison | BoundIn, bounds: Bounds | None, row_group_count: int
 ) -> tuple[IntArray, IntArray]:
-    """Return, for each row group, which run of the ascending values lies within its bounds."""
+    """Return, for each row group, the run of the ascending values within its bounds."""
     search = SortedValues.of((leaf.value,)) if isinstance(leaf, BoundComparison) else leaf.search
     first = np.zeros(row_group_count, np.int64)
     stop = np.full(row_group_count, len(search.values))
@@ -209,10 +207,10 @@ def _candidates(
 def _leaves_nothing_out(
     table: RowGroupTable, column: int, stored: ColumnType, values: tuple[DomainValue, ...]
 ) -> BoolArray:
-    """Tell where the filter holds every row's value. Rows counted as null are left out, also where they hold one.
+    """Tell where the filter covers every row's value. Filters exclude rows counted as null, even if these hold a value.
 
-    A missing BYTE, SHORT or CHAR is 0. A column of another type that cannot mark nulls in the file holds something in the
-    rows from before it was added.
+    A missing BYTE, SHORT or CHAR is 0. A column of another type that cannot mark nulls in the file holds arbitrary
+    values in the rows from before it was added.
     """
     chunks = table.chunks(column)
     everywhere = np.ones(table.row_group_count, np.bool_)
@@ -224,7 +222,7 @@ def _leaves_nothing_out(
 
 
 def _as_stored(values: tuple[DomainValue, ...], stored: ColumnType, wanted: BoundField) -> tuple[StoredValue, ...]:
-    """Express values of the table's column as the file stores them; None for those that it cannot hold."""
+    """Convert values of the table's column to the file's storage; None for values that it cannot hold."""
     factor = bounds_factor(stored, wanted.type)
     if stored.comparison is not Comparison.FLOAT and wanted.type.comparison is Comparison.FLOAT:
         return tuple(int(value) if float(value).is_integer() else None for value in values)
@@ -235,7 +233,7 @@ def _as_stored(values: tuple[DomainValue, ...], stored: ColumnType, wanted: Boun
 
 
 class _IfDenied:
-    """The statistics as they would be if every filter that can be asked denied everything."""
+    """The statistics under the assumption that every probed filter answers no."""
 
     def __init__(self, statistics: StatisticsSource, lookups: Mapping[LookupKey, BloomLookup]) -> None:
         self._statistics = statistics
@@ -265,17 +263,17 @@ class _Need:
         self._row_group_count = row_group_count
 
     def survives_denial(self, bound: BoundPredicate) -> BoolArray:
-        """Tell where a predicate may be true whatever the filters say."""
+        """Tell where a predicate may be true whatever the filters answer."""
         return prune(bound, self._if_denied, self._row_group_count)[0].survives
 
     def add(self, bound: BoundPredicate, where: BoolArray) -> None:
-        """Note the lookups of a part of the predicate, in row groups in which denying that part helps."""
+        """Record the lookups of a part of the predicate, in row groups where a negative answer to that part helps."""
         match bound:
             case BoundAnd(parts=parts):
                 for part in parts:
                     self.add(part, where & ~self.survives_denial(part))
             case BoundOr(parts=parts):
-                # All parts have to be denied, so in the row groups where one cannot be, none is asked.
+                # All parts need a negative answer. Where one part cannot get one, none is probed.
                 every = where & ~self.survives_denial(bound)
                 for part in parts:
                     self.add(part, every)
@@ -287,7 +285,7 @@ class _Need:
 
 
 SMALL_BITSET_BYTES = 1024
-"""Bitsets up to this length are fetched as a whole: several lookups in one of them then are one range."""
+"""Bitsets up to this length are fetched as a whole: several lookups in one of them then share a range."""
 
 _MOST_ROUNDS = 2
 
@@ -299,17 +297,17 @@ class WantedBlocks:
     column: str
     row_groups: IntArray
     numbers: IntArray
-    """Which block of its filter each is."""
+    """Index of each block in its filter."""
     block_counts: IntArray
-    """Blocks of each filter."""
+    """Number of blocks of each filter."""
 
 
 class BloomProbes:
-    """What to ask the bloom filters of one partition.
+    """The probes of the bloom filters of one partition.
 
     Args:
-        sidecar: The snapshot, in which the filters may lie.
-        found: The values to look up in them, and where. Places are completed as headers come.
+        sidecar: The snapshot; it may contain the filters.
+        found: The values to look up, and where. Places are completed when headers arrive.
     """
 
     def __init__(self, sidecar: Sidecar, found: BloomLookups) -> None:
@@ -321,24 +319,24 @@ class BloomProbes:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to ask, here or in the Parquet file."""
+        """Whether there is nothing to probe, here or in the Parquet file."""
         return not self._probes
 
     @property
     def parquet_size_bytes(self) -> int:
-        """Size that the Parquet file must have at least."""
+        """Least size of the Parquet file."""
         return self._sidecar.parquet_size_bytes
 
     @property
     def row_groups(self) -> BoolArray:
-        """Row groups of which some filter is asked, shape ``(row_groups,)``."""
+        """Row groups with a probed filter, shape ``(row_groups,)``."""
         asked = np.zeros(self._sidecar.row_group_count, np.bool_)
         for probe in self._probes.values():
             asked[probe.asked] = True
         return asked
 
     def wanted(self) -> WantedRanges | None:
-        """Return what to fetch next from the Parquet file; None when all answers are there."""
+        """Return what to fetch next from the Parquet file; None once all answers are known."""
         return self._missing
 
     def receive(self, pieces: Sequence[tuple[int, bytes]]) -> None:
@@ -349,14 +347,14 @@ class BloomProbes:
         self._missing = self._find_missing()
 
     def wanted_blocks(self) -> tuple[WantedBlocks, ...] | None:
-        """Say which blocks answer everything; None where nothing has to be fetched, or headers have to be read first."""
+        """Return the blocks that answer everything; None if nothing must be fetched, or headers must be read first."""
         probes = list(self._probes.values())
         if self.wanted() is None or not all(probe.is_closed for probe in probes):
             return None
         return tuple(probe.wanted_blocks(self._sidecar) for probe in probes)
 
     def receive_blocks(self, blocks: Sequence[npt.NDArray[np.uint32]]) -> None:
-        """Take the blocks that :meth:`wanted_blocks` named, from wherever a copy of the filters is: nothing is wanted then."""
+        """Take the blocks that :meth:`wanted_blocks` named, from any copy of the filters. Then nothing is wanted."""
         self._probes = {
             key: replace(probe, copied_blocks=copied)
             for (key, probe), copied in zip(self._probes.items(), blocks, strict=True)
@@ -364,7 +362,7 @@ class BloomProbes:
         self._missing = None
 
     def answers(self) -> BloomAnswers:
-        """Return what the filters say, once nothing is wanted any more."""
+        """Return the answers of the filters, once nothing is wanted."""
         if self.wanted() is not None:
             raise InternalError("the answers of bloom filters were asked for before these were fetched")
         in_sidecar = np.frombuffer(self._sidecar.file, np.uint8)
@@ -394,13 +392,13 @@ class _Probe:
     """Index of the column in the sidecar."""
     places: BloomPlaces
     asked: IntArray
-    """Row groups of which the filter is asked, ascending, shape ``(filters,)``."""
+    """Row groups whose filters are probed, ascending, shape ``(filters,)``."""
     pair_row_groups: IntArray
     """Row group of each pair, shape ``(pairs,)``."""
     pair_hashes: npt.NDArray[np.uint64]
-    """Hash that is looked up, shape ``(pairs,)``."""
+    """Hash to look up, shape ``(pairs,)``."""
     copied_blocks: npt.NDArray[np.uint32] | None = None
-    """The blocks that the pairs touch, as far as they have a filter, shape ``(blocks, 8)``; None where they are fetched."""
+    """The blocks that the pairs touch, if they have a filter, shape ``(blocks, 8)``; None if they must be fetched."""
 
     @classmethod
     def of(cls, lookup: BloomLookup, places: BloomPlaces) -> _Probe:
@@ -418,7 +416,7 @@ class _Probe:
         )
 
     def ranges(self) -> Iterator[tuple[IntArray, IntArray]]:
-        """Yield starts and stops of what has to be there: headers, small bitsets, and single blocks of large ones."""
+        """Yield starts and stops of the needed bytes: headers, small bitsets, and single blocks of large ones."""
         places = self.places
         if places.in_sidecar or self.copied_blocks is not None:
             return
@@ -450,12 +448,12 @@ class _Probe:
 
     @property
     def is_closed(self) -> bool:
-        """Whether place and length of every filter that is there are known."""
+        """Whether place and length of every existing filter are known."""
         places = self.places
         return not bool((places.present & (places.starts == UNKNOWN))[self.asked].any())
 
     def wanted_blocks(self, sidecar: Sidecar) -> WantedBlocks:
-        """Return the blocks of the filters that are there."""
+        """Return the blocks of the existing filters."""
         pairs = self._closed_pairs()
         row_groups = self.pair_row_groups[pairs]
         lengths = self.places.lengths[row_groups]
@@ -467,7 +465,7 @@ class _Probe:
         )
 
     def _closed_pairs(self) -> BoolArray:
-        """Tell which pairs have a filter of which the place and the length are known."""
+        """Tell which pairs have a filter whose place and length are known."""
         is_closed: BoolArray = self.places.present & (self.places.starts != UNKNOWN)
         return is_closed[self.pair_row_groups]
 

@@ -1,7 +1,7 @@
-"""Smallest and largest values of many row groups at once, and how they compare with literals.
+"""Compares the minima and maxima of many row groups at once with literals.
 
 A bound need not occur in the data; it only has to be at or outside of every value. Every method compares one side of
-all row groups in one step and says nothing about row groups whose bound is not known: callers combine with ``known``.
+all row groups in one step. It says nothing about row groups with an unknown bound: callers combine with ``known``.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ PREFIX_BYTES = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortedValues:
-    """Literals in ascending order, ready to be searched by thousands of bounds."""
+    """Literals in ascending order, prepared for searches with thousands of bounds."""
 
     values: tuple[DomainValue, ...]
     keys: npt.NDArray[Any]
-    """What is searched, ascending: the numbers themselves; for byte strings see ``_byte_keys``."""
+    """What is searched, ascending: the numbers themselves, or ``_byte_keys`` of byte strings."""
     prefixes: npt.NDArray[np.uint64] | None = None
     """Distinct prefixes of the byte strings, ascending; None for numbers."""
 
     @classmethod
     def of(cls, values: tuple[DomainValue, ...]) -> SortedValues:
-        """Prepare values of one kind, at least one, that are distinct and already in ascending order."""
+        """Prepare at least one value, all of one kind, distinct and in ascending order."""
         texts = [value for value in values if isinstance(value, bytes)]
         if texts:
             prefixes = np.frombuffer(b"".join(map(_prefix, texts)), dtype=">u8").astype(np.uint64)
@@ -63,7 +63,7 @@ class NumericSide:
     known: BoolArray
     """Row groups that have this bound, shape ``(row_groups,)``."""
     numbers: npt.NDArray[np.int64] | npt.NDArray[np.float64]
-    """The bounds; meaningless where not known."""
+    """The bounds; meaningless where unknown."""
 
     def above(self, value: DomainValue) -> BoolArray:
         """Tell where the bound is greater than ``value``."""
@@ -85,11 +85,11 @@ class ByteSide:
 
     known: BoolArray
     prefixes: npt.NDArray[np.uint64]
-    """First 8 bytes as big-endian number, zeros behind the end of shorter ones."""
+    """First 8 bytes as big-endian number; shorter bounds are padded with zeros."""
     lengths: IntArray
     """Length of the whole bound in bytes."""
     bytes_at: Callable[[int], bytes | None]
-    """Reads the whole bound of one row group; only called where it is known and longer than 8 bytes."""
+    """Reads the whole bound of one row group; only called if it is known and longer than 8 bytes."""
 
     def above(self, value: DomainValue) -> BoolArray:
         """Tell where the bound is greater than ``value``."""
@@ -108,7 +108,7 @@ class ByteSide:
         keys = _byte_keys(values.prefixes, self.prefixes, self.lengths)
         below = np.searchsorted(values.keys, keys, side="left")
         at_or_below = np.searchsorted(values.keys, keys, side="right")
-        # Only bounds that share their first 8 bytes with a literal, both being longer, need more than that.
+        # Only bounds longer than 8 bytes that share these with a longer literal need more than that.
         ties = (below != at_or_below) & (self.lengths > PREFIX_BYTES) & self.known
         for row_group in np.flatnonzero(ties).tolist():
             start, stop = int(below[row_group]), int(at_or_below[row_group])
@@ -123,17 +123,17 @@ Side: TypeAlias = NumericSide | ByteSide
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bounds:
-    """What is known about the values of one column in every row group; every array has shape ``(row_groups,)``."""
+    """What is known about one column's values in every row group; every array has shape ``(row_groups,)``."""
 
     lower: Side | None
-    """None where nothing is known in any row group."""
+    """None if unknown in every row group."""
     upper: Side | None
     may_hold_values: BoolArray
-    """False where every row is known to be NULL."""
+    """False if every row is known to be NULL."""
     may_hold_nulls: BoolArray
-    """False where no row is NULL."""
+    """False if no row is NULL."""
     may_hold_nan: bool
-    """Bounds of floats leave NaN out, so any row group may hold some."""
+    """True if there may be NaN: the bounds of floats exclude it."""
 
 
 def _prefix(value: bytes) -> bytes:
@@ -145,9 +145,9 @@ def _byte_keys(
 ) -> IntArray:
     """Number byte strings so that the numbers order them, up to ties of strings longer than 8 bytes.
 
-    Strings with the same padded prefix differ in length, or are all longer than 8 bytes: so the place of the prefix
-    among the distinct ones counts 16, and the length, cut off at 9, the rest. A string whose prefix is not among them
-    gets the number just below those of the next larger one.
+    Strings with the same padded prefix differ in length, or are all longer than 8 bytes. So the place of the prefix
+    among the distinct ones counts 16, and the length, capped at 9, the rest. A string with an unknown prefix gets the
+    number just below those of the next larger one.
     """
     places = np.searchsorted(distinct, prefixes)
     is_found = distinct[np.minimum(places, len(distinct) - 1)] == prefixes

@@ -1,4 +1,4 @@
-"""What an answer may cost at most: refused before a byte of data is fetched, with what would fit."""
+"""Enforces the budget: refuses a plan that costs too much before a byte of data is fetched, and says what would fit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalCost:
-    """What fetching the rows of a plan takes with one goal."""
+    """Requests, bytes, time and price of fetching a plan's rows with one goal."""
 
     goal: Goal
     request_count: int
@@ -50,10 +50,11 @@ class GoalCost:
 
 
 def compare_goals(plan: ReadPlan) -> tuple[GoalCost, ...]:
-    """Reckon what each goal would make of the row groups and pages of a plan.
+    """Estimate what each goal would make of the row groups and pages of a plan.
 
-    Each goal gets its own gap and lengths; those that the options state go with the goal of the plan. Which bloom filters and
-    pages are looked up also depends on the goal, and is left as planned; but ``few-requests`` never reads in two steps.
+    Each goal gets its own gap and lengths; those that the options state apply to the plan's goal. Which bloom filters
+    and pages are used also depends on the goal, but is left as planned. Only ``few-requests`` never reads in two
+    stages.
     """
     others = replace(plan.options, coalesce_gap_bytes=None, max_request_bytes=None)
     costs = [
@@ -110,7 +111,7 @@ def _cost(plan: ReadPlan, options: ReadOptions) -> GoalCost | None:
 
 
 def _by_class(plan: ReadPlan) -> list[tuple[str, list[PlannedRead]]]:
-    """Sort the reads by the storage class of their partition; those of a partition stay together."""
+    """Group the reads by the storage class of their partition; those of a partition stay together."""
     by_class: dict[str, list[PlannedRead]] = {}
     for index, reads in groupby(plan.row_groups, key=lambda read: read.partition_index):
         by_class.setdefault(plan.partitions[index].storage_class or STANDARD, []).extend(reads)
@@ -118,7 +119,7 @@ def _by_class(plan: ReadPlan) -> list[tuple[str, list[PlannedRead]]]:
 
 
 def _stages(reads: Sequence[PlannedRead], goal: Goal) -> list[tuple[int, ReadRanges | None]]:
-    """Return what is fetched in each stage; deferred columns come along with the others where requests shall be few."""
+    """Return what is fetched in each stage. With few requests as goal, deferred columns join the others."""
     deferred: list[RowGroupRead] = [
         read.deferred for read in reads if not isinstance(read, NativeRead) and read.deferred is not None
     ]
@@ -133,12 +134,12 @@ def _stages(reads: Sequence[PlannedRead], goal: Goal) -> list[tuple[int, ReadRan
 
 
 _ROUNDING = 1e-9
-"""A sum of money may differ by this part of it, depending on the order in which it was added up."""
+"""Relative tolerance when comparing sums of money: the order of addition changes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """What requests for data cost, together."""
+    """The total cost of requests for data."""
 
     request_count: int = 0
     fetched_bytes: int = 0
@@ -156,7 +157,7 @@ class Spending:
         return f"{requests}, {human_bytes(self.fetched_bytes)} and {human_dollars(self.dollars)}"
 
     def breaches(self, options: ReadOptions) -> list[str]:
-        """Return the limits of the options that this exceeds, each as text."""
+        """Return the limits of the options that this exceeds, as text."""
         breaches = []
         if options.max_requests is not None and self.request_count > options.max_requests:
             breaches.append(f"max_requests is {options.max_requests:,}")
@@ -169,15 +170,15 @@ class Spending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreCost:
-    """What restoring archived objects costs, which has to come before they are read."""
+    """The cost of restoring archived objects before they are read."""
 
     object_count: int
     tier: RestoreTier
     dollars: float | None
-    """None where no price is known."""
+    """None if no price is known."""
 
     def spending(self, options: ReadOptions, *, table: str) -> Spending:
-        """Return what it adds to the data requests; restores themselves are none of these."""
+        """Return what the restores add to the data requests; they are not data requests themselves."""
         if options.max_usd is not None and self.dollars is None:
             raise InvalidInputError(
                 f"max_usd cannot be kept: no price is known for restoring {plural(self.object_count, 'object')} in tier"
@@ -193,7 +194,7 @@ class RestoreCost:
 
 
 def planned_spending(plan: ReadPlan) -> Spending:
-    """Add up what the data requests of a plan cost, each sent once."""
+    """Sum the cost of a plan's data requests, each sent once."""
     options = plan.options
     dollars = dollars_of(reads_by_class(plan), prices_of(options))
     if options.max_usd is not None and dollars.unpriced_classes:
@@ -207,7 +208,7 @@ def planned_spending(plan: ReadPlan) -> Spending:
 
 
 def planned_restores(plan: ReadPlan) -> RestoreCost | None:
-    """Price the restores that carrying out a plan asks for; None where it asks for none: they are not wanted, or under way."""
+    """Price the restores that a plan needs. None if it needs none: they are not wanted, or already in progress."""
     object_count = sum(not partition.is_being_restored for partition in archived_reads(plan))
     if plan.options.archived != "restore" or not object_count:
         return None
@@ -217,7 +218,7 @@ def planned_restores(plan: ReadPlan) -> RestoreCost | None:
 
 
 def exceeded_limits(plan: ReadPlan) -> list[str]:
-    """Return the limits that a plan would exceed if it were carried out, each as text."""
+    """Return the limits that the execution of a plan would exceed, as text."""
     if not has_budget(plan.options):
         return []
     restores = planned_restores(plan)
@@ -225,18 +226,18 @@ def exceeded_limits(plan: ReadPlan) -> list[str]:
 
 
 def has_budget(options: ReadOptions) -> bool:
-    """Tell whether anything is limited."""
+    """Tell whether any limit is set."""
     return options.max_bytes is not None or options.max_requests is not None or options.max_usd is not None
 
 
 class Budget:
-    """What the plans of one answer may cost together: rows may be looked for in several waves, each with a plan of its own."""
+    """The budget of all plans of one answer: rows may be searched in several waves, each with its own plan."""
 
     def __init__(self) -> None:
         self._spent = Spending()
 
     def admit(self, plan: ReadPlan, *, restores: RestoreCost | None = None) -> None:
-        """Let a plan be carried out, and count what it costs."""
+        """Admit a plan, and count its cost."""
         if not has_budget(plan.options):
             return
         planned = planned_spending(plan)
@@ -247,7 +248,7 @@ class Budget:
         self._spent = total
 
     def admit_restores(self, restores: RestoreCost, options: ReadOptions, *, table: str) -> None:
-        """Let objects be restored that are needed for planning itself, and count what that costs."""
+        """Admit restores that planning itself needs, and count their cost."""
         total = self._spent + restores.spending(options, table=table)
         breaches = total.breaches(options)
         if breaches:
@@ -298,7 +299,7 @@ def _exceeded(
 
 
 def what_would_fit(plan: ReadPlan, spent: Spending, *, restores: RestoreCost | None) -> str:
-    """Say how to ask for less, or in another way."""
+    """Say how to ask for less, or differently."""
     spent += _restoring(plan, restores)
     if restores is not None and spent.breaches(plan.options):
         return _FEWER_RESTORES
@@ -326,7 +327,7 @@ def _fitting_goals(plan: ReadPlan, spent: Spending) -> dict[str, Spending]:
 
 
 def _fitting_partitions(plan: ReadPlan, spent: Spending) -> int:
-    """Count the partitions from the first one on that would stay within the limits, if any data of them is read."""
+    """Count the first partitions that together stay within the limits, if any of their data is read."""
     prices = prices_of(plan.options)
     total, fitting, has_data = spent, 0, False
     for index, partition in enumerate(plan.partitions):

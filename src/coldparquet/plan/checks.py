@@ -1,4 +1,4 @@
-"""Everything that the metadata of one Parquet partition can be checked for, once it was fetched. Pure."""
+"""Checks the fetched metadata of one Parquet partition in every possible way. No I/O."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _CHUNKS_NAMED = 5
-"""Misplaced chunks that get a finding of their own; one more finding counts the others."""
+"""Misplaced chunks with a finding of their own; one more finding counts the others."""
 
 _COPY_AGAIN = "copy the partition again; where its source says the same, its writer is at fault: write it anew"
 
@@ -39,15 +39,15 @@ class ChunkLayout:
     """How the bytes of one Parquet file are used."""
 
     findings: tuple[Finding, ...]
-    """Chunks that lie outside of the file or on one another."""
+    """Chunks that are outside of the file or overlap."""
     chunk_bytes: int
     """Bytes in column chunks, each counted once."""
     other_bytes: int
-    """Bytes in neither a chunk, nor the footer, nor the magic bytes: dead row groups, page indexes, bloom filters."""
+    """Bytes outside of chunks, footer and magic bytes: dead row groups, page indexes, bloom filters."""
 
 
 def lay_out_chunks(sidecar: Sidecar) -> ChunkLayout:
-    """Check the chunk ranges of a snapshot, and sum them up."""
+    """Check the chunk ranges of a snapshot, and sum their lengths."""
     columns = range(sidecar.column_count)
     starts = _words(sidecar, layout.CHUNK_BYTE_RANGE_START_WORD)
     lengths = _words(sidecar, layout.CHUNK_TOTAL_COMPRESSED_WORD)
@@ -62,7 +62,7 @@ def lay_out_chunks(sidecar: Sidecar) -> ChunkLayout:
         (starts >= first) & (starts <= limit) & (lengths <= np.uint64(limit) - np.minimum(starts, np.uint64(limit)))
     )
     findings = [*_outside(places, ~inside, limit)]
-    # Ranges inside the file fit signed numbers, unless the file itself is said to be larger than any.
+    # Ranges inside the file fit signed numbers, unless the claimed size of the file does not.
     used = np.flatnonzero(inside & (lengths > 0) & (starts + lengths < np.uint64(1 << 63)))
     order = used[np.argsort(starts[used], kind="stable")]
     begins, ends = starts[order].astype(np.int64), (starts + lengths)[order].astype(np.int64)
@@ -80,7 +80,7 @@ def lay_out_chunks(sidecar: Sidecar) -> ChunkLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Places:
-    """All chunks of a file, flat: those of the first column over all row groups, then those of the second."""
+    """All chunks of a file as flat arrays: those of the first column over all row groups, then those of the second."""
 
     column_names: list[str]
     row_group_count: int
@@ -128,7 +128,7 @@ def _overlapping(
 ) -> list[Finding]:
     """Report the chunks that begin before all earlier ones have ended."""
     overlaps = np.flatnonzero(begins[1:] < reached[:-1]) + 1
-    # The chunk that reaches furthest so far is the last one that reached as far as all before it together.
+    # The chunk that reaches furthest so far is the last one that reaches as far as all before it together.
     furthest = np.maximum.accumulate(np.where(ends == reached, np.arange(len(ends)), 0))
     findings = []
     for position in overlaps[:_CHUNKS_NAMED].tolist():
@@ -161,13 +161,13 @@ class PartitionCheck:
     row_group_count: int
     column_count: int
     unused_bytes: int
-    """Dead bytes in the Parquet file, as its writer noted them."""
+    """Dead bytes in the Parquet file, as its writer recorded them."""
     other_bytes: int
-    """Bytes in neither a column chunk nor the footer: the dead ones, page indexes and bloom filters."""
+    """Bytes outside of column chunks and footer: dead bytes, page indexes and bloom filters."""
     sidecar: Sidecar
-    """What readers plan with: the sidecar that was found or, without one, what the footer says in the same form."""
+    """What readers plan with: the existing sidecar or, without one, the footer in the same form."""
     pages: PartitionPages | None
-    """What the ``_pages`` says; None where there is none of use."""
+    """The content of the ``_pages``; None if there is no usable one."""
 
 
 def check_partition(  # noqa: PLR0913 - what can be told is told by name
@@ -179,7 +179,7 @@ def check_partition(  # noqa: PLR0913 - what can be told is told by name
     sidecar_remedy: str,
     pages_file: bytes | None = None,
 ) -> PartitionCheck:
-    """Check a footer, and the sidecar that stands for it, against each other and against what cannot be."""
+    """Check a footer and its sidecar against each other, and each for impossible values."""
     derived = parse_sidecar(
         encode_sidecar(sidecar_content_from_footer(footer)), path=footer.path, verify_checksum=False
     )
@@ -293,7 +293,7 @@ def _compare_unused_bytes(in_footer: int, in_sidecar: int, other_bytes: int) -> 
                 field="unused_bytes",
             ),
         )
-    # A sidecar that was made from a footer says 0 (note section 6.2); one of an update repeats the footer's number.
+    # A sidecar made from a footer says 0 (note section 6.2); one of an update repeats the footer's number.
     if in_sidecar not in {0, in_footer}:
         return (
             Finding(

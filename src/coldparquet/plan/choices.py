@@ -1,8 +1,6 @@
-"""Whether a technique that saves bytes is worth its requests; how much memory decoded rows take. Estimates.
+"""Estimates whether a technique that saves bytes is worth a further round trip or more requests, and decoded sizes.
 
-Whether a technique that may save bytes is worth what it costs: a further round trip, or more requests.
-
-Pure functions of bytes and estimates. Each comes with its reason as text, for explain.
+Pure functions of bytes and estimates. Each choice comes with its reason as text, for explain.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _KEY_BYTES = 4
 """A key of a dictionary, or the offset of a text or list."""
 
 _EXPANSION = 3
-"""Text and arrays take about so many times the bytes of their compressed pages."""
+"""Decoded text and arrays take about this many times the bytes of their compressed pages."""
 
 
 def decoded_row_bytes(
@@ -68,13 +66,13 @@ def _row_bytes(
     compressed_bytes = _compressed_row_bytes(table, column, row_groups)
     if _stays_dictionary(column_type, options):
         return _KEY_BYTES + compressed_bytes
-    # A dictionary hides how long texts are; bounds tell.
+    # A dictionary hides the length of texts; bounds show it.
     bound_bytes = _LONGEST_BOUNDS.of(table, column)[row_groups]
     return _KEY_BYTES + np.maximum(_EXPANSION * compressed_bytes, bound_bytes)
 
 
 def _longest_bounds(table: RowGroupTable, column: int) -> npt.NDArray[np.int64]:
-    """Return the length of the longer bound of each chunk in bytes, shape ``(row_groups,)``; less than 1 without bounds."""
+    """Return the bytes of each chunk's longer bound, shape ``(row_groups,)``; less than 1 without bounds."""
     chunks = table.chunks(column)
     longest: npt.NDArray[np.int64] = np.maximum(chunks.min.prefix_words()[1], chunks.max.prefix_words()[1])
     return longest
@@ -96,13 +94,13 @@ def _stays_dictionary(column_type: ColumnType, options: ReadOptions) -> bool:
 
 
 _LEAST_GAIN = 0.1
-"""Estimates may be wrong, so a technique that costs a round trip has to promise this part of the time or the bytes."""
+"""Safety margin: a technique that costs a round trip must promise to save this part of the time or the bytes."""
 
 _CAUTION = 8
-"""So many times the rows that are expected are taken to survive: values are seldom spread as evenly as assumed."""
+"""Safety margin: this many times the expected rows are assumed to survive. Values are seldom spread evenly."""
 
 _INDEX_BYTES_PER_CHUNK = 20
-"""Column index and offset index of a chunk, apart from what they say of each page."""
+"""Column index and offset index of a chunk, without the part for each page."""
 
 _INDEX_BYTES_PER_PAGE = 26
 """Two bounds of 8 bytes, a null count, and the place of the page. QuestDB's indexes of one page take 45 bytes."""
@@ -114,21 +112,21 @@ class Choice:
 
     pays: bool
     reason: str
-    """For people, in lower case and without a full stop; without numbers, so that many partitions can share it."""
+    """For people, in lower case and without a full stop. It has no numbers, so that many partitions can share it."""
     details: str = ""
     """The numbers behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LateChoice:
-    """In which row groups to fetch columns late."""
+    """Which row groups use late materialisation."""
 
     late: BoolArray
     """Shape ``(row_groups,)``."""
     reason: str
     """Why there, or why nowhere; for people, in lower case and without a full stop."""
     why_not: str = ""
-    """Why not in the others; empty where there are none."""
+    """Why not in the others; empty if there are none."""
 
 
 def page_index_pays(  # noqa: PLR0911, PLR0913 - one return per reason, on all that it depends on
@@ -145,8 +143,8 @@ def page_index_pays(  # noqa: PLR0911, PLR0913 - one return per reason, on all t
 ) -> Choice:
     """Decide whether to fetch the page index of a partition.
 
-    Rows that are left lie together, or pages cannot tell: so the fraction is that of the columns that are clustered in
-    the file, and of ``k`` pages, a fraction ``f`` of the rows touches ``f * k + 1``.
+    Pages help only if the remaining rows are contiguous. So the fraction is that of the columns that are clustered in
+    the file. Of ``k`` pages, a fraction ``f`` of the rows touches ``f * k + 1``.
     """
     read_bytes = int(row_group_bytes.sum())
     if when == "never":
@@ -191,10 +189,10 @@ def late_materialisation_pays(  # noqa: PLR0911, PLR0913 - one return per reason
     request_bytes: IntArray,
     speed: StoreSpeed,
 ) -> LateChoice:
-    """Decide in which row groups to read the predicate's columns first, and the others only where rows survive.
+    """Decide in which row groups to read the predicate's columns first, and the others only for surviving rows.
 
-    Row groups are fetched side by side, so that all of them together pay for one round trip more, however many wait for
-    it. What it saves is estimated with caution: more rows survive than expected, and strewn over the pages.
+    Row groups are fetched in parallel, so one more round trip serves any number of deferred row groups. The estimate of
+    the saving is cautious: more rows survive than expected, and they are scattered over the pages.
     """
     nowhere = np.zeros(len(first_bytes), dtype=bool)
     can_wait = (deferred_bytes > 0) & (first_bytes > 0)
@@ -224,7 +222,7 @@ def late_materialisation_pays(  # noqa: PLR0911, PLR0913 - one return per reason
 
 
 def _why_at_once(deferred_bytes: IntArray, least_bytes: IntArray) -> str:
-    """Say what keeps most of the row groups that are read at once from waiting; nothing where there are none."""
+    """Say what prevents late materialisation in most of the other row groups; empty if there are none."""
     if len(deferred_bytes) == 0:
         return ""
     if 2 * np.count_nonzero(deferred_bytes < least_bytes) > len(deferred_bytes):

@@ -1,4 +1,4 @@
-"""Turn many byte ranges of one object into few requests.
+"""Turns many byte ranges of one object into few requests.
 
 Pure arithmetic over numpy arrays: 100,000 ranges take milliseconds.
 """
@@ -19,14 +19,14 @@ MAX_REQUESTS = 1_000_000
 """More requests than this for one object are refused: 8 TB at 8 MiB each, so the ranges come from damaged metadata."""
 
 _LEAST_SHARE_AT_BORDERS = 3 / 4
-"""A request that ends at a border is at least this part of the longest one, so that there are not many more of them."""
+"""A request that ends at a border has at least this part of the longest length: otherwise there would be too many."""
 
 _LARGEST_OFFSET = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoalescedRequests:
-    """Disjoint requests in ascending order, and which of them serve each input range."""
+    """Disjoint requests in ascending order, and the mapping from input ranges to them."""
 
     starts: npt.NDArray[np.int64]
     """First byte of each request, shape ``(requests,)``."""
@@ -49,11 +49,11 @@ def coalesce(  # noqa: PLR0913 - knobs are required keywords here; their default
 ) -> CoalescedRequests:
     """Merge neighbouring ranges into requests and split long ones.
 
-    Every byte of the input is covered by exactly one request. Ranges may come in any order, overlap, repeat and be
-    empty. Going up the file, a request takes in the next range while the gap to it is at most ``gap_bytes`` and the
-    request stays within ``max_request_bytes``; this gives the fewest requests under both rules. A range (or a run of
-    overlapping ranges) longer than ``max_request_bytes`` is split into the fewest, nearly equal parts, which are
-    fetched in parallel.
+    Exactly one request covers each byte of the input. Ranges may come in any order, overlap, repeat and be empty. In
+    file order, a request includes the next range while the gap to it is at most ``gap_bytes`` and the request stays
+    within ``max_request_bytes``. This gives the fewest requests under both rules. A range (or a run of overlapping
+    ranges) longer than ``max_request_bytes`` is split into the fewest, nearly equal parts, which are fetched in
+    parallel.
     """
     _check(starts, stops, gap_bytes, max_request_bytes)
     starts = starts.astype(np.int64, copy=False)
@@ -69,7 +69,7 @@ def coalesce(  # noqa: PLR0913 - knobs are required keywords here; their default
     request_stops = piece_stops[np.append(first_piece[1:], len(piece_starts)) - 1] if len(piece_starts) else piece_stops
 
     if part_bytes is not None:
-        # Parts are at least two thirds as long as asked for: longer than any gap, so that each brings wanted bytes.
+        # Parts have at least two thirds of the requested length: longer than any gap, so each holds wanted bytes.
         parts = np.rint((request_stops - request_starts) / max(part_bytes, 2 * gap_bytes)).astype(np.int64)
         request_starts, request_stops = _equal_parts(request_starts, request_stops, np.maximum(parts, 1))
 
@@ -95,7 +95,7 @@ def _check(starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], gap_byte
 def _is_one_request(
     starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], gap_bytes: int, longest_bytes: int
 ) -> bool:
-    """Tell quickly whether ranges are filled, in order and close to each other, as those of small partitions are."""
+    """Tell quickly whether ranges are non-empty, in order and close together, as in small partitions."""
     if not len(starts) or stops[-1] - starts[0] > longest_bytes or not (stops > starts).all():
         return False
     gaps = starts[1:] - stops[:-1]
@@ -112,7 +112,7 @@ def _one_request(starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) ->
 def _overlap_free_runs(
     starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Unite ranges that share bytes; ranges that only touch stay apart, so that a request may end between them."""
+    """Merge overlapping ranges. Ranges that only touch stay separate, so that a request may end between them."""
     filled = stops > starts
     starts, stops = starts[filled], stops[filled]
     order = np.argsort(starts, kind="stable")
@@ -146,7 +146,7 @@ def _split_long_runs(
 def _equal_parts(
     starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], parts: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Cut each range into so many parts, whose lengths differ by a byte at most."""
+    """Cut each range into this many parts, whose lengths differ by at most one byte."""
     lengths = stops - starts
     first_part = np.cumsum(parts) - parts
     part = np.arange(int(parts.sum())) - np.repeat(first_part, parts)
@@ -163,7 +163,7 @@ def _first_piece_of_each_request(
     max_request_bytes: int,
     borders: npt.NDArray[np.int64] | None,
 ) -> npt.NDArray[np.int64]:
-    """Cut the sorted, disjoint pieces into requests; return the index of the piece that begins each request."""
+    """Group the sorted, disjoint pieces into requests; return the index of each request's first piece."""
     count = len(starts)
     too_far = starts[1:] - stops[:-1] > gap_bytes
     gaps_before = np.concatenate([np.zeros(min(count, 1), dtype=np.int64), np.cumsum(too_far)])
@@ -174,7 +174,7 @@ def _first_piece_of_each_request(
         at_border = _last_borders(np.isin(starts, borders))[next_after_cap]
         is_long = stops[at_border - 1] - starts >= _LEAST_SHARE_AT_BORDERS * max_request_bytes
         next_after_cap = np.where((at_border > np.arange(count)) & is_long, at_border, next_after_cap)
-    # Where each request ends depends on where it began, so this one step is sequential: one jump per request.
+    # The end of each request depends on its begin, so this one step is sequential: one jump per request.
     next_piece = np.minimum(next_after_gap, next_after_cap).tolist()
     first_piece = []
     piece = 0
@@ -185,6 +185,6 @@ def _first_piece_of_each_request(
 
 
 def _last_borders(begins_at_border: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Return the last piece at a border up to each piece, 0 if there is none; the end of all pieces is a border as well."""
+    """Return the last border at or before each piece, 0 if there is none; the end of all pieces is a border as well."""
     count = len(begins_at_border)
     return np.append(np.maximum.accumulate(np.where(begins_at_border, np.arange(count), 0)), count)

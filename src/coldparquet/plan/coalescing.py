@@ -1,30 +1,28 @@
-"""How wide a gap to read over, and how long requests should be: by the goal, the prices and the speed of the store.
+"""Chooses the gap to read over and the length of requests: by the goal, the prices and the speed of the store.
 
-What is being minimised, as a model. A request takes ``F + L / B``: the time to its first byte, and its length over the
-throughput of one connection. Up to ``C`` are in flight.
+The cost model: a request takes ``F + L / B``, the time to its first byte plus its length over the throughput of one
+connection. Up to ``C`` are in flight.
 
-* While fewer than ``C`` requests are needed, a request more waits for its first byte beside the others. To merge two of them
-  over a gap makes one transfer of ``a + gap + b`` out of two that would have gone on at once. All that it saves is what a
-  request costs the processor, about 1.5 ms, in which a connection brings 128 KiB at 90 MB/s. So gaps of one object are read
-  over up to 128 KiB, as was measured to be best. On slow connections up to ``F * B``, because there 128 KiB would take longer
-  than a request altogether.
-* Of several objects the transfers go on side by side, but the requests cost the same processor one after the other: ``n`` of
-  them take no less than ``F`` and 1.5 ms each. Reading over a gap in each of 7 small partitions saves 7 times as much as it
+* With fewer than ``C`` requests, one more waits for its first byte in parallel. Merging two of them over a gap turns
+  two parallel transfers into one of ``a + gap + b``. It only saves the processor time of a request, about 1.5 ms. In
+  that time a connection delivers 128 KiB at 90 MB/s. So gaps of one object are read over up to 128 KiB; measurements
+  agree. On slow connections the limit is ``F * B``: there 128 KiB would take longer than a whole request.
+* Transfers of several objects run in parallel, but one processor handles their requests in sequence. ``n`` requests
+  take at least ``F`` and 1.5 ms each. Reading over a gap in each of 7 small partitions saves 7 times as much as it
   costs.
-* When more than ``C`` are needed, requests queue: each connection pays ``F`` for every request that it carries, one after the
-  other, and ``n`` requests take about ``ceil(n / C) * F + bytes / (C * B)``. Now merging saves up to ``F`` for
-  ``gap / B``: it pays up to a gap of ``F * B``. How much it really pays depends on how many requests it saves, so that
-  :func:`widened` computes the time for several gaps and takes the shortest, within bounds on the gap and on the bytes that are
-  read in vain, which cost memory and, outside of the region, money. Without a wider gap, longer parts may do: 33 requests
-  over 32 connections take two turns.
-* Long requests are split while connections are idle: ``k`` parts take ``F + L / (k * B)``. Below half a megabyte a part takes
-  less than 6 ms, so that splitting gains less than the processor pays; on slow connections parts may be as short as ``F * B``,
-  so that the transfer of each takes no less than the wait for it.
-* Where a request opens its connection (``StoreSpeed.are_connections_new``), one that saves no time is not worth it: gaps are
-  read over as long as nothing is later for it. Two requests of 200 KB with 400 KB between them become one of 800 KB if
-  another one is as long anyway.
-* Money knows no parallelism. A gap costs what its bytes cost, a request what a GET costs: for ``cheap`` their ratio is the
-  gap, 100 KB in Standard-IA, 330 KB in GLACIER_IR, and as wide as it gets where bytes are free.
+* With more than ``C`` requests, they queue. Each connection pays ``F`` for each of its requests in sequence, so ``n``
+  requests take about ``ceil(n / C) * F + bytes / (C * B)``. Now merging saves up to ``F`` for ``gap / B``: it pays up
+  to a gap of ``F * B``. The real saving depends on how many requests it removes. So :func:`widened` computes the time
+  for several gaps and takes the shortest. It bounds the gap and the useless bytes: these cost memory and, outside of
+  the region, money. Longer parts may help without a wider gap: 33 requests over 32 connections take two turns.
+* Long requests are split while connections are idle: ``k`` parts take ``F + L / (k * B)``. A part below half a megabyte
+  takes less than 6 ms, so splitting gains less than the processor pays. On slow connections parts may be as short as
+  ``F * B``: the transfer of each then takes at least as long as its wait.
+* If a request opens its own connection (``StoreSpeed.are_connections_new``), it must save time. Gaps are read over as
+  long as nothing finishes later. Two requests of 200 KB with 400 KB between them become one of 800 KB if another
+  request is that long anyway.
+* Money knows no parallelism. A gap costs its bytes, a request costs a GET. For ``cheap`` their ratio is the gap: 100 KB
+  in Standard-IA, 330 KB in GLACIER_IR, and the widest gap where bytes are free.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ if TYPE_CHECKING:
 
 
 _LEAST_LATENCY_S = 0.001
-"""Below this there is no latency worth a thought: memory, a local disk."""
+"""Below this, latency does not matter: memory, a local disk."""
 
 _LEAST_GAP_BYTES = 4 * KIB
 """A gap of this size costs less than the headers of another request."""
@@ -58,26 +56,26 @@ _LEAST_GAP_BYTES = 4 * KIB
 _LEAST_PART_BYTES = 64 * KIB
 
 _LONGEST_FAST_REQUEST_BYTES = 8 * MIB
-"""The lower end of the 8-16 MiB that S3 names for throughput. So long are requests where all connections together hold no more
-memory with it than a scan has for what is in flight: few connections, or much memory."""
+"""The lower end of the 8-16 MiB that S3 recommends for throughput. Requests have this length if all connections
+together then fit the scan's memory for bytes in flight: few connections, or much memory."""
 
 _SHARE_IN_FLIGHT = 1 / 4
-"""About this part of a scan's memory is there for what is in flight; the rest is for what was fetched and decoded."""
+"""Approximate part of a scan's memory for bytes in flight; the rest is for fetched bytes and decoded rows."""
 
 _WIDEST_GAP_BYTES = 4 * MIB
-"""Gaps wider than this are not read over in order to save time, however slow the first byte is."""
+"""Wider gaps are not read over to save time, however slow the first byte is."""
 
 _MOST_IN_VAIN = 0.5
-"""Where requests queue, wider gaps may add this part of the bytes that narrow ones fetch."""
+"""If requests queue, wider gaps may add this part of the bytes that narrow ones fetch."""
 
 _LITTLE_IN_VAIN_BYTES = 4 * MIB
-"""Where only the processor is spared, they may add so many bytes."""
+"""If only processor time is saved, wider gaps may add this many bytes."""
 
 _REQUEST_PROCESSOR_S = 0.0015
-"""What a request costs the processor, of which an event loop uses one."""
+"""Processor time of a request; an event loop uses one processor."""
 
 _LEAST_GAIN = 0.1
-"""They must promise to save this part of the time: estimates may be wrong."""
+"""Wider gaps must promise to save this part of the time: estimates may be wrong."""
 
 
 @lru_cache(maxsize=256)
@@ -94,7 +92,7 @@ def choose_coalescing(options: ReadOptions, speed: StoreSpeed, storage_class: st
 
 
 def by_goal(options: ReadOptions, speed: StoreSpeed, storage_class: str | None) -> Coalescing:
-    """Choose by goal, prices and speed alone, whatever gap and length the options state."""
+    """Choose by goal, prices and speed alone, ignoring the gap and length that the options state."""
     base = COALESCING_BY_GOAL[options.goal]
     if options.goal == "fast":
         held_bytes = round(options.memory_limit_bytes * _SHARE_IN_FLIGHT)
@@ -123,7 +121,7 @@ def may_widen(options: ReadOptions, speed: StoreSpeed) -> bool:
 def widened(
     coalescing: Coalescing, ranges: ReadRanges, *, wanted_bytes: int, options: ReadOptions, speed: StoreSpeed
 ) -> Coalescing:
-    """Widen the gap where requests would queue, for connections or the processor, and fewer, longer ones promise to be faster."""
+    """Widen the gap if requests would queue for connections or the processor, and fewer, longer ones are faster."""
     if not may_widen(options, speed):
         return coalescing
     narrow = _lengths(coalescing, ranges, wanted_bytes, speed)
@@ -160,22 +158,22 @@ def _seconds_with_processor(lengths: npt.NDArray[np.int64], speed: StoreSpeed) -
 
 
 def _least_seconds(narrow: npt.NDArray[np.int64], coalescing: Coalescing, speed: StoreSpeed) -> float:
-    """Bound the seconds of anything that wider gaps could make of narrow requests: as a rule there is little to gain.
+    """Return a lower bound of the time with any wider gap; usually it shows that there is little to gain.
 
-    One request would still be needed, and the longest one does not become shorter but by being cut, into parts that are at
-    least two thirds as long as they should be.
+    At least one request is needed. The longest one becomes shorter only when cut, into parts that have at least two
+    thirds of the intended length.
     """
     longest_bytes = min(int(narrow.max(initial=0)), coalescing.least_part_bytes * 2 // 3)
     return speed.first_byte_s + max(_REQUEST_PROCESSOR_S, longest_bytes / speed.connection_bytes_per_s)
 
 
 def _candidates(coalescing: Coalescing, ranges: ReadRanges, speed: StoreSpeed) -> Iterator[Coalescing]:
-    """Yield ever wider gaps, each with parts of a length with which what it fetches takes every connection once."""
+    """Yield ever wider gaps, each with the part length at which its bytes use every connection once."""
     gap_bytes, widest_bytes = coalescing.gap_bytes, min(speed.bytes_per_first_byte, _WIDEST_GAP_BYTES)
     while gap_bytes <= widest_bytes:
         wider = replace(coalescing, gap_bytes=gap_bytes)
         count, fetched_bytes = ranges.count_and_bytes(wider, part_bytes=wider.max_request_bytes)
-        # Each request is cut into a whole number of parts, which may be half a part more than its share.
+        # Each request is cut into a whole number of parts: up to half a part more than its share.
         even_share_bytes = -(-fetched_bytes // max(speed.connections - count // 2, speed.connections // 2, 1))
         longest_part_bytes = min(even_share_bytes, wider.max_request_bytes)
         yield replace(wider, least_part_bytes=max(wider.least_part_bytes, longest_part_bytes))

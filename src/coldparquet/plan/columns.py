@@ -1,4 +1,4 @@
-"""The columns of a table, and where each of them lies in one partition."""
+"""Describes the columns of a table, and finds each of them in one partition."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _LISTED_NAMES = 20
-"""An error about an unknown column lists the near matches, or so many names where nothing is near."""
+"""An error about an unknown column lists near matches or, if there are none, this many names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,18 +34,18 @@ class TableColumn:
     """Position in the table, from 0."""
     name: str
     id: int
-    """QuestDB's writer index, by which a renamed column is still found; -1 in foreign files, or where names alone count."""
+    """QuestDB's writer index, which finds a renamed column; -1 in foreign files, or if only names count."""
     type: ColumnType | None
-    """None where the type is not readable; ``problem`` then says why."""
+    """None if the type is not readable; ``problem`` then says why."""
     problem: str | None = None
     superseded_ids: tuple[int, ...] = ()
-    """Ids that the column had before its type was changed, newest first: older partitions hold it under one of them."""
+    """Ids that the column had before type changes, newest first: older partitions store it under one of them."""
     names_without_metadata: frozenset[str] | None = field(default=None, compare=False, repr=False)
-    """All names of the table, where no ``_meta`` says what ids mean: columns are then found by name. None beside a ``_meta``."""
+    """All names of the table, if no ``_meta`` defines ids: columns are then found by name. None beside a ``_meta``."""
 
     @property
     def readable_type(self) -> ColumnType:
-        """The type, for a column that somebody wants to read."""
+        """The type of a column to be read."""
         if self.type is None:
             raise UnsupportedError(
                 f"column {self.name!r} cannot be read: {self.problem}; leave it out with columns=[...]",
@@ -56,7 +56,7 @@ class TableColumn:
 
 
 def table_columns(sidecar: Sidecar) -> tuple[TableColumn, ...]:
-    """Describe the columns of a partition as those of its table."""
+    """Describe the columns of a table like those of a partition."""
     names = [column.name for column in sidecar.columns]
     if len(set(names)) < len(names):
         repeated = [name for name, count in Counter(names).items() if count > 1]
@@ -72,7 +72,7 @@ def table_columns(sidecar: Sidecar) -> tuple[TableColumn, ...]:
 def unified_columns(
     newest: Sidecar, others: Iterable[Sidecar] = (), *, by_name: bool = False
 ) -> tuple[TableColumn, ...]:
-    """Describe the columns of a table that has no ``_meta``, so that partitions of narrower types can be read, too."""
+    """Describe the columns of a table without ``_meta``, so that partitions with narrower types are readable, too."""
     columns = [_without_metadata(column, by_name=by_name) for column in table_columns(newest)]
     for sidecar in {other.schema: other for other in others if other.schema is not newest.schema}.values():
         by_id, found = _places_by_id(sidecar), set[int]()
@@ -98,19 +98,19 @@ def _without_metadata(column: TableColumn, *, by_name: bool) -> TableColumn:
         column,
         id=-1 if by_name else column.id,
         type=_type_in_table(column),
-        names_without_metadata=frozenset(),  # which they are is known when all are
+        names_without_metadata=frozenset(),  # filled in when all names are known
     )
 
 
 def _type_in_table(column: TableColumn) -> ColumnType | None:
     if column.type is None:
         return None
-    # QuestDB's own BYTE and its like have no null, whoever else has written partitions.
+    # QuestDB's own BYTE, SHORT and CHAR have no null, even if others have written partitions.
     return replace(column.type, is_unified=True) if column.id >= 0 else type_in_table(column.type)
 
 
 def columns_left_out(columns: Sequence[TableColumn], sidecar: Sidecar) -> tuple[str, ...]:
-    """Return the names of the columns of a partition that its table does not have."""
+    """Return the names of a partition's columns that its table lacks."""
     by_id = _places_by_id(sidecar)
     found = {_place(column, sidecar, by_id)[0] for column in columns}
     return tuple(sidecar.column(place).name for place in range(sidecar.column_count) if place not in found)
@@ -119,7 +119,7 @@ def columns_left_out(columns: Sequence[TableColumn], sidecar: Sidecar) -> tuple[
 def table_columns_of_metadata(metadata: TableMetadata) -> tuple[TableColumn, ...]:
     """Describe the columns of a table as its `_meta` does, in the order that people see.
 
-    The types are those that QuestDB itself stores; a partition may store the same values otherwise.
+    The types are those that QuestDB itself stores; a partition may store the same values differently.
     """
     columns = []
     for index, column in enumerate(metadata.columns):
@@ -151,7 +151,7 @@ def _type_or_problem(find_type: Callable[[], ColumnType]) -> tuple[ColumnType | 
 
 
 def select_columns(columns: Sequence[TableColumn], names: Iterable[str] | None) -> tuple[TableColumn, ...]:
-    """Choose columns by name, in the order asked for; None chooses all."""
+    """Choose columns by name, in the requested order; None chooses all."""
     if names is None:
         chosen = tuple(columns)
     else:
@@ -177,9 +177,9 @@ def select_columns(columns: Sequence[TableColumn], names: Iterable[str] | None) 
 
 
 def unknown_column(name: str, known: Iterable[str]) -> InvalidInputError:
-    """Return the error for a column that does not exist, with the names that are near to it."""
+    """Return the error for a column that does not exist, with similar names."""
     names = list(known)
-    # Names that differ in case alone come first: in QuestDB they would be the same column.
+    # Names that differ only in case come first: QuestDB treats them as the same column.
     same = [candidate for candidate in names if candidate.casefold() == name.casefold()]
     near = same + [candidate for candidate in difflib.get_close_matches(name, names, n=3) if candidate not in same]
     if near:
@@ -193,10 +193,10 @@ def unknown_column(name: str, known: Iterable[str]) -> InvalidInputError:
 
 
 class ColumnMatcher:
-    """Finds the columns of a question in partitions: once for all of them that describe their columns alike.
+    """Finds the columns of a question in partitions: once for all partitions that describe their columns alike.
 
     Args:
-        columns: Those that are needed.
+        columns: The needed columns.
     """
 
     def __init__(self, columns: Iterable[TableColumn]) -> None:
@@ -204,7 +204,7 @@ class ColumnMatcher:
         self._places: dict[ColumnSchema, Mapping[int, int | None]] = {}
 
     def places(self, sidecar: Sidecar) -> Mapping[int, int | None]:
-        """Return what :func:`match_columns` returns of a partition; it also says what is raised."""
+        """Return the result of :func:`match_columns` for a partition; see there for errors."""
         found = self._places.get(sidecar.schema)
         if found is None:
             found = self._places[sidecar.schema] = match_columns(self._columns, sidecar)
@@ -214,12 +214,12 @@ class ColumnMatcher:
 def match_columns(columns: Iterable[TableColumn], sidecar: Sidecar) -> dict[int, int | None]:
     """Find columns of the table in one partition.
 
-    Where a ``_meta`` describes the table, columns are found by id: by their own or, where the partition was written before
-    their type was changed, by the one that they had then. So a rename hides nothing, and a column that was dropped does not
-    come back with a new one of the same name. In foreign files, which have no ids, columns are found by name.
+    Beside a ``_meta``, columns are found by id. In a partition older than a type change, the column still has its id
+    from that time. So a rename hides nothing, and a dropped column does not return with a new one of the same name.
+    Foreign files have no ids; their columns are found by name.
 
-    Without a ``_meta`` names decide, too: ids may be QuestDB's, or the places that columns have in each file. Where names and
-    ids contradict each other so that only a ``_meta`` could tell which column it is, that is an error.
+    Without a ``_meta`` names count, too: ids may be QuestDB's, or the positions of columns in each file. If names and
+    ids contradict each other so that only a ``_meta`` could decide, that is an error.
     """
     by_id = _places_by_id(sidecar)
     return {column.index: _find(column, sidecar, by_id) for column in columns}
@@ -229,7 +229,7 @@ def _places_by_id(sidecar: Sidecar) -> dict[int, int]:
     ids: list[int] = sidecar.header.descriptors["id"].tolist()
     by_id = {column_id: index for index, column_id in enumerate(ids) if column_id >= 0}
     is_unique = len(by_id) == sum(column_id >= 0 for column_id in ids)
-    return by_id if is_unique else {}  # Ids that repeat are not QuestDB's, and tell nothing apart.
+    return by_id if is_unique else {}  # Repeated ids are not QuestDB's, and identify nothing.
 
 
 def _find(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> int | None:
@@ -262,7 +262,7 @@ def _find(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> in
 
 
 def _place(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> tuple[int | None, int | None]:
-    """Return where a column is, and how many types ago it had the id that it has there; None where it was found by name."""
+    """Return a column's place, and how many type changes ago it had the id found there; None if found by name."""
     if column.id >= 0 and column.names_without_metadata is None:
         for age, column_id in enumerate((column.id, *column.superseded_ids)):
             if (place := by_id.get(column_id)) is not None:
@@ -274,19 +274,19 @@ def _place(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> t
 
 
 def _may_be_same(column: TableColumn, stored: ColumnDescriptor) -> bool:
-    """Tell whether a column of the same name can be this one by its id."""
+    """Tell whether the ids permit that a column of the same name is this one."""
     if stored.id < 0:
         return True
     if column.names_without_metadata is None:
         return False  # all ids of the column were tried before
-    # Whoever writes a file without knowing the table gives columns the numbers of their places. Such ids say nothing.
+    # A writer that does not know the table numbers columns by position. Such ids mean nothing.
     return stored.id == column.id or (stored.id == stored.index and column.id == column.index)
 
 
 def _refuse_contradiction(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> None:
-    """Refuse to say that a partition lacks a column of a table without ``_meta`` where it may have it by name or by id.
+    """Raise an error rather than call a column absent that a partition may have by name or by id, without a ``_meta``.
 
-    A column that the table has under the name that it has in the partition is that one, and not this.
+    If the table has a column with the name that the found column has in the partition, the found column is that one.
     """
     if column.names_without_metadata is None or column.id < 0 or not by_id:
         return
@@ -317,12 +317,12 @@ def _refuse_contradiction(column: TableColumn, sidecar: Sidecar, by_id: Mapping[
 
 def _is_usable(stored: ColumnType, wanted: ColumnType, age: int | None) -> bool:
     if wanted.is_unified or age == 1:
-        # A value that is converted twice is not always the one that a single conversion makes. QuestDB leaves no Parquet
-        # partition more than one change behind.
+        # Two conversions in sequence may differ from a single one. QuestDB leaves a Parquet partition at most one
+        # change behind.
         return can_convert(stored, wanted)
     if holds_same_values(stored, wanted):
         return True
-    # What somebody else has written again, ids and all, may mark nulls in types that QuestDB has none in.
+    # Files that other writers rewrote, ids included, may mark nulls in types without null in QuestDB.
     return age == 0 and stored.arrow == wanted.arrow and can_convert(stored, wanted)
 
 

@@ -1,4 +1,4 @@
-"""What a plan and its restores cost in dollars and in time. Estimates, with their assumptions as data."""
+"""Estimates what a plan and its restores cost in dollars and in time, with the assumptions as data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESTORE_TIERS: tuple[RestoreTier, ...] = ("Expedited", "Standard", "Bulk")
 """From the fastest to the cheapest."""
 
 INTELLIGENT_TIERING = "INTELLIGENT_TIERING"
-"""The class that moves objects into archive tiers and back; a restore of one makes no copy."""
+"""The class that moves objects into archive tiers and back; restoring one makes no copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,23 +31,23 @@ class ArchivedBytes:
 
     storage_class: str
     object_count: int
-    """How many restores are asked for; 0 if all of them are under way."""
+    """Number of restores to request; 0 if all are in progress."""
     object_bytes: int
-    """Their size, all together."""
+    """Their total size."""
     days: int
-    """How long the copies stay; 0 where none is made."""
+    """How long the copies stay; 0 if none is made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOffer:
-    """What restoring some objects in one tier costs and takes."""
+    """Price and duration of restoring some objects in one tier."""
 
     tier: RestoreTier
     dollars: float
-    """Requests, retrieval and the copies; of those that are not being restored already."""
+    """Requests, retrieval and copies; only of restores that are not in progress."""
     hours_typical: float
     hours_most: float
-    """S3 promises nothing; most restores are over by then."""
+    """S3 guarantees nothing; most restores complete within this time."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data that ``json.dumps`` takes."""
@@ -55,7 +55,7 @@ class RestoreOffer:
 
 
 def price_restore(archived: Sequence[ArchivedBytes], *, tier: RestoreTier, prices: PriceTable) -> RestoreOffer | None:
-    """Price one tier; None where no price of it is known for one of the classes."""
+    """Price one tier; None if one of the classes has no known price for it."""
     dollars = hours_typical = hours_most = 0.0
     for each in archived:
         known = prices.find(each.storage_class)
@@ -103,20 +103,20 @@ class ClassReads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dollars:
-    """A sum of money, and what is not in it."""
+    """A sum of money, and what it excludes."""
 
     amount: float
     unpriced_classes: tuple[str, ...] = ()
-    """Storage classes of which no price is known; their requests are not in the sum."""
+    """Storage classes without a known price; the sum excludes their requests."""
 
 
 def prices_of(options: ReadOptions) -> PriceTable:
-    """Return the price table to reckon with: the caller's, or that of the library."""
+    """Return the price table to use: the caller's, or the library's."""
     return options.prices or PriceTable.default()
 
 
 def reads_by_class(plan: ReadPlan) -> tuple[ClassReads, ...]:
-    """Sum up the data requests of a plan by the storage class of their objects; ``STANDARD`` where nobody asked for it."""
+    """Sum the data requests of a plan by the storage class of their objects; ``STANDARD`` if unknown."""
     classes = [partition.storage_class or STANDARD for partition in plan.partitions]
     counts: Counter[str] = Counter()
     fetched_bytes: Counter[str] = Counter()
@@ -147,8 +147,8 @@ def dollars_of(reads: Iterable[ClassReads], prices: PriceTable) -> Dollars:
 def metadata_dollars(plan: ReadPlan, prices: PriceTable) -> Dollars:
     """Price the requests that made a plan.
 
-    Of objects that are no data of the plan, such as sidecars, the class is not known: they are taken to lie in ``STANDARD``,
-    which is where ``publish`` puts them.
+    The class of other objects than the plan's data, such as sidecars, is unknown. ``STANDARD`` is assumed, which is
+    where ``publish`` puts them.
     """
     class_of_path = {partition.data_path: partition.storage_class for partition in plan.partitions}
     amount, unpriced = 0.0, set[str]()
@@ -170,9 +170,9 @@ def archived_reads(plan: ReadPlan) -> list[PartitionRead]:
 
 
 def restore_offers_of(plan: ReadPlan) -> tuple[RestoreOffer, ...] | None:
-    """Price every tier in which the archived partitions that a plan fetches from can be restored; None if none is archived.
+    """Price every tier that can restore the archived partitions of a plan; None if none is archived.
 
-    Restores that are under way cost nothing. No offer means that no price is known.
+    Restores in progress cost nothing. No offer means that no price is known.
     """
     archived = archived_reads(plan)
     if not archived:
@@ -201,9 +201,9 @@ def plan_seconds(plan: ReadPlan) -> float:
 def estimate_seconds(stages: Iterable[Sequence[int]], *, speed: StoreSpeed) -> float:
     """Estimate the time from the first request sent to the last byte received.
 
-    Each request takes the time to the first byte and its length over the throughput of a connection; as many run at once as
-    there are connections, in the order of the plan, each starting as soon as one is done; a stage begins when the one before
-    is over. Retries, a slow network of the machine and decoding are not in it.
+    A request takes the time to its first byte plus its length over the throughput of a connection. As many requests run
+    at once as there are connections, in plan order; each starts when another ends. A stage starts when the previous one
+    ends. The estimate excludes retries, a slow network of the machine, and decoding.
     """
     return sum(
         _makespan_s(

@@ -1,4 +1,4 @@
-"""A read plan in words for people and as plain data for programs, with its price and what other goals would cost."""
+"""Describes a read plan, in words for people and as plain data for programs, with its price and that of other goals."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _TEXT_WIDTH = 66
 
 
 def fetch_section(plan: ReadPlan) -> list[str]:
-    """Say what fetching the rows takes and costs, and what making the plan has cost."""
+    """Say what fetching the rows costs, and what making the plan has cost."""
     if not plan.requests:
         lines = labelled("fetch", ["nothing: no data byte is needed"])
     else:
@@ -105,7 +105,7 @@ def _time(plan: ReadPlan) -> list[str]:
 
 
 def _restore_first(plan: ReadPlan, describe: Callable[[RestoreOffer], str], unknown: str) -> list[str]:
-    """Say of each tier what restoring the archived partitions takes, before any of what follows; nothing if none is."""
+    """Say for each tier what restoring the archived partitions takes; empty if none is archived."""
     offers = restore_offers_of(plan)
     if offers is None:
         return []
@@ -137,7 +137,7 @@ def _price(plan: ReadPlan) -> list[str]:
 
 
 def _elsewhere(plan: ReadPlan, prices: PriceTable, scale: float) -> str:
-    """Say what the plan would cost if its objects were in the other classes that answer a GET at once."""
+    """Say what the plan would cost in the other storage classes with immediate access."""
     found: dict[str, list[str]] = {}
     for of_class in prices.classes:
         if of_class.must_be_restored or of_class.name == STANDARD:
@@ -177,7 +177,7 @@ def _budget(plan: ReadPlan) -> list[str]:
 
 
 def _is_free(plan: ReadPlan) -> bool:
-    """Tell whether the store charges nothing: it is local, and knows no storage classes."""
+    """Tell whether the store charges nothing: it is local, and has no storage classes."""
     return not plan.speed.is_remote and all(partition.storage_class is None for partition in plan.partitions)
 
 
@@ -194,15 +194,15 @@ def _sum(dollars: Dollars, scale: float) -> str:
 
 
 def _scale(dollars: float, noun: str) -> tuple[str, float]:
-    """Return for how many reads or plans a price is told, in words and as a number.
+    """Return the number of reads or plans that a price is quoted for, in words and as a number.
 
-    One of them costs millionths of a dollar; the price of a million can be compared.
+    A single one costs millionths of a dollar; the price of a million can be compared.
     """
     return (f"for a million {noun}s like this", _MILLION) if dollars < _CENT else (f"for this {noun}", 1)
 
 
 _LISTED = 20
-"""Partitions, and requests, that the text lists before it says how many more there are."""
+"""Partitions, and requests, that the text lists before it only counts the others."""
 
 
 _ACHIEVED: dict[TechniqueName, str] = {
@@ -210,7 +210,7 @@ _ACHIEVED: dict[TechniqueName, str] = {
     "page index": "left out",
     "late reading": "fetches the condition's columns first for",
 }
-"""What each technique does to what it counts."""
+"""The verb for what each technique does to what it counts."""
 
 _PLANNED_FROM = {
     "sidecar": "sidecar",
@@ -270,7 +270,7 @@ def _pruning(plan: ReadPlan) -> list[str]:
 
 
 def _archived(plan: ReadPlan) -> list[str]:
-    """Say which partitions are left out, or cannot be read, because they are archived."""
+    """Name the partitions that are skipped, or unreadable, because they are archived."""
     skipped = plan.partitions_skipped
     waiting = [partition for partition in plan.partitions if partition.is_archived]
     lines = []
@@ -293,11 +293,11 @@ def _few_classes(classes: Iterable[str]) -> str:
 
 
 def _techniques(plan: ReadPlan) -> list[str]:
-    """Say of each technique what it brought, added up over the partitions, and where and why it was not used."""
+    """Say for each technique what it saved over all partitions, and where and why it was not used."""
     by_name: dict[TechniqueName, list[Technique]] = {}
     for partition in plan.partitions:
         for technique in partition.techniques:
-            # Where nothing is read, nothing could be saved by what was not used.
+            # If nothing is read, an unused technique could not have saved anything.
             if technique.is_used or partition.row_groups_read:
                 by_name.setdefault(technique.name, []).append(technique)
     lines = []
@@ -312,7 +312,7 @@ def _techniques(plan: ReadPlan) -> list[str]:
 
 
 def _used(techniques: Sequence[Technique], *, of_several: bool) -> str:
-    """Add up what one technique brought in the partitions where it was used."""
+    """Sum the effect of one technique over the partitions that used it."""
     affected = sum(technique.affected for technique in techniques)
     considered = sum(technique.considered for technique in techniques)
     first = techniques[0]
@@ -325,7 +325,7 @@ def _used(techniques: Sequence[Technique], *, of_several: bool) -> str:
 
 
 def _unused(techniques: Sequence[Technique], *, of_several: bool) -> str:
-    """Give the reason of most of the partitions in which one technique was not used."""
+    """Return the reason why most of the other partitions did not use one technique."""
     [(reason, count)] = Counter(technique.reason for technique in techniques).most_common(1)
     where = f" in {plural(len(techniques), 'partition')}" if of_several else ""
     mostly = "" if count == len(techniques) else f", in {count:,} of them because"
@@ -334,13 +334,13 @@ def _unused(techniques: Sequence[Technique], *, of_several: bool) -> str:
 
 
 def _reason(techniques: Sequence[Technique]) -> str:
-    """Return the reason that partitions share, with its numbers where it is that of one partition."""
+    """Return the reason that partitions share; if it concerns a single partition, with its numbers."""
     [first, *others] = techniques
     return f"{first.reason} ({first.details})" if first.details and not others else first.reason
 
 
 def _with_reasons(kept: str, pruned: int, reasons: Counter[str]) -> list[str]:
-    """Say what was pruned: behind what was kept if one reason explains it, else one line per reason, the best first."""
+    """Say what was pruned: after what was kept if one reason explains it, else one line per reason, the best first."""
     if not pruned:
         return [kept]
     text = f"{kept}, {pruned:,} pruned"

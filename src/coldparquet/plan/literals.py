@@ -1,9 +1,9 @@
-"""Literals of a predicate in the terms of the column that they are compared with, exactly.
+"""Converts the literals of a predicate exactly into the domain of the column that they are compared with.
 
-A column compares in a domain of its own: whole numbers in its own unit, floats, bytes. A literal need not be a value of
-that domain (3.5 is no INT, 1 ns is no step of a microsecond timestamp), but it always has a definite place in it, and
-that place decides every comparison. So nothing is ever rounded, with one exception that SQL has as well: a number with
-a point or an exponent stands for the nearest double when the column is a FLOAT or DOUBLE.
+Each column type has its own domain: whole numbers in the column's unit, floats, bytes. A literal need not be a value of
+that domain (3.5 is no INT, 1 ns is no step of a microsecond timestamp). But it always has a definite place in it, and
+that place decides every comparison. So nothing is ever rounded, with one exception that SQL has as well: beside a FLOAT
+or DOUBLE column, a number with a point or an exponent stands for the nearest double.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DomainValue: TypeAlias = bool | int | float | bytes
 
 
 class Place(Enum):
-    """Where a literal lies among the values that a column can hold."""
+    """The place of a literal among the values that a column can hold."""
 
     AT = "at"
     """It is the value."""
@@ -57,7 +57,7 @@ class Place(Enum):
     BELOW_ALL = "below all"
     ABOVE_ALL = "above all"
     NULL = "null"
-    """It is NULL: no comparison with it is ever true."""
+    """The literal is NULL: no comparison with it is ever true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ _INTEGER_RANGES = {
 """Smallest and largest value of the Arrow types whose domain is whole numbers."""
 
 _EXTREME_EXPONENT = 400
-"""Decimals with more digits than this before or behind the point are outside of every domain, or next to 0."""
+"""Decimals with more digits than this before or after the point are outside of every domain, or next to 0."""
 
 _GEOHASH_DIGITS = "0123456789bcdefghjkmnpqrstuvwxyz"
 _GEOHASH_OF_CHARACTERS = re.compile(r"GEOHASH\((\d+)c\)")
@@ -115,7 +115,7 @@ def place_literal(
 
 
 def place_literals(values: Sequence[Value], column_type: ColumnType, column: str) -> tuple[set[DomainValue], bool]:
-    """Find which values of a column's domain a list of literals holds, and whether it holds NULL."""
+    """Return which values of a column's domain a list of literals contains, and whether it contains NULL."""
     kinds = set(map(type, values))
     if kinds == {int} and column_type.arrow.name in _INTEGER_RANGES:
         low, high = _INTEGER_RANGES[column_type.arrow.name]
@@ -134,7 +134,7 @@ def format_value(value: DomainValue, column_type: ColumnType) -> str:
 
 
 def _place_number(value: Value, low: int, high: int, scale: int = 0) -> PlacedLiteral | None:
-    """Place a number among whole numbers of ``10 ** -scale``; None if it is no number."""
+    """Place a number among whole numbers of ``10 ** -scale``; None if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) > _EXTREME_EXPONENT and value:
@@ -167,7 +167,7 @@ def _float(value: Value, _column_type: ColumnType) -> PlacedLiteral | None:
     except OverflowError:
         nearest = math.inf if value > 0 else -math.inf
     if math.isinf(nearest) and value != nearest:
-        # Finite, but beyond the largest double: only an infinity lies on its other side.
+        # Finite, but beyond the largest double: only an infinity is on its other side.
         return PlacedLiteral(Place.AFTER, math.nextafter(math.inf, 0) if value > 0 else -math.inf)
     if isinstance(value, int) and nearest != value:
         return PlacedLiteral(Place.AFTER, nearest if nearest < value else math.nextafter(nearest, -math.inf))
@@ -347,7 +347,7 @@ class _Conversion:
     write: Callable[[DomainValue, ColumnType], str]
     example: str
     wrong_text: str | None = None
-    """What is said of text, where text is right but only in a certain spelling; an example follows."""
+    """The hint if text is right but needs a certain spelling; an example follows."""
 
 
 _NO_TIME = "is no time; write times as 2024-03-01 or 2024-03-01T12:30:00, for example"
@@ -372,7 +372,7 @@ _BY_TAG = {
     TypeTag.GEOINT: _GEOHASH,
     TypeTag.GEOLONG: _GEOHASH,
 }
-"""Types whose literals their Arrow type does not explain."""
+"""Types whose Arrow type does not determine their literals."""
 
 _BY_ARROW = {
     "bool": _Conversion(_boolean, _write_plain, "TRUE"),

@@ -1,11 +1,10 @@
-"""What a read will do, as plain data: which bytes of which objects, why, and where each byte goes.
+"""Defines the read plan as plain data: which bytes of which objects, why, and where each byte goes.
 
 A plan is made before any data byte is fetched. It pickles, so that Spark can send pieces of it to executors, and it
-holds no credentials. Requests and placements of one partition follow from its row group reads alone.
+holds no credentials. The row group reads of a partition alone determine its requests and placements.
 
-Row selections: sorted, disjoint row ranges inside one row group, as numpy arrays.
-
-Pruning by pages leaves some of them, a predicate leaves some of those, and only the pages that overlap them are fetched.
+Row selections are sorted, disjoint row ranges inside one row group, as numpy arrays. Pruning by pages leaves some rows,
+a predicate leaves some of those, and only the pages that overlap them are fetched.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ BUFFER_HEADER_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowGroupRead:
-    """What one row group, or a run of its rows, contributes: the bytes that are fetched and what needs no fetch."""
+    """The share of one row group, or of a run of its rows: the bytes to fetch, and the columns that need no fetch."""
 
     partition_index: int
     """Position of the partition in :attr:`ReadPlan.partitions`."""
@@ -48,28 +47,28 @@ class RowGroupRead:
     row_group_rows: int
     """Rows of the whole row group."""
     selection: RowSelection | None
-    """The rows that are read; None for all rows of the row group."""
+    """The rows to read; None for all rows of the row group."""
     columns: tuple[int, ...]
-    """Indexes, in the partition's sidecar, of the columns of which bytes are fetched."""
+    """Indexes, in the partition's sidecar, of the columns with bytes to fetch."""
     column_rows: tuple[RowSelection | None, ...]
-    """Per fetched column: the rows that its fetched pages hold, among them those selected; None for the whole chunk."""
+    """Per fetched column: all rows in its fetched pages, which include those selected; None for the whole chunk."""
     piece_columns: npt.NDArray[np.int64]
-    """Position in ``columns`` that each piece belongs to, ascending, shape ``(pieces,)``. A whole chunk is one piece;
-    of a chunk that is fetched in part, the dictionary page and each run of pages that touch in the file are one."""
+    """Position in ``columns`` of each piece's column, ascending, shape ``(pieces,)``. A whole chunk is one piece. If a
+    chunk is fetched in part, its dictionary page and each run of adjacent pages in the file are one piece."""
     piece_starts: npt.NDArray[np.int64]
     """First byte of each piece in the Parquet file; ascending within a column."""
     piece_stops: npt.NDArray[np.int64]
     """One past the last byte of each piece."""
     made_columns: tuple[int, ...]
-    """Indexes of the columns that are made without fetching: null in every row, or one value in every row."""
+    """Indexes of the columns made without fetching: null in every row, or one value in every row."""
     all_rows_match: bool
-    """True if the metadata proves that every row satisfies the predicate, so that no filter has to run."""
+    """True if the metadata proves that every row satisfies the predicate, so that no filter is needed."""
     deferred: RowGroupRead | None = None
-    """Columns of the result that are fetched only once the predicate's columns have shown which rows are left (late
-    materialisation). It selects the same rows, and has nothing deferred itself."""
+    """Columns of the result that are fetched only once the predicate's columns show which rows remain (late
+    materialisation). This read selects the same rows, and defers nothing itself."""
     row_groups_left_out: int = 0
-    """How many row groups before it are in the Parquet file, but not in the sidecar, because that is cut down to a piece of
-    the plan."""
+    """Number of earlier row groups in the Parquet file that the sidecar lacks, because it is cut down to a piece of the
+    plan."""
 
     @property
     def row_group_in_file(self) -> int:
@@ -78,12 +77,12 @@ class RowGroupRead:
 
     @property
     def row_count(self) -> int:
-        """Number of rows that are read, before the predicate is applied to each row."""
+        """Number of rows to read, before the predicate is applied to each row."""
         return self.row_group_rows if self.selection is None else self.selection.row_count
 
     @property
     def bytes_wanted(self) -> int:
-        """Total length of the fetched pieces, with those deferred."""
+        """Total length of the pieces to fetch, including deferred ones."""
         deferred_bytes = 0 if self.deferred is None else self.deferred.bytes_wanted
         return int((self.piece_stops - self.piece_starts).sum()) + deferred_bytes
 
@@ -91,11 +90,11 @@ class RowGroupRead:
     def buffer_offsets(self) -> npt.NDArray[np.int64]:
         """Place of each piece in the row group's buffer, shape ``(pieces,)``.
 
-        The buffer holds the pieces of each column together, in file order, and the columns in the order in which they
-        begin in the file, one packed after the other, behind the 4-byte magic. Deferred columns have a buffer of their own.
+        The buffer begins with the 4-byte magic. The columns follow without gaps, in the order in which they begin in
+        the file; each holds its pieces in file order. Deferred columns have a buffer of their own.
         """
         lengths = self.piece_stops - self.piece_starts
-        if (self.piece_starts[1:] > self.piece_starts[:-1]).all():  # whole chunks in file order, as nearly always
+        if (self.piece_starts[1:] > self.piece_starts[:-1]).all():  # whole chunks in file order, the usual case
             packed_starts: npt.NDArray[np.int64] = np.cumsum(lengths) - lengths
             return BUFFER_HEADER_BYTES + packed_starts
         column_begins = np.full(len(self.columns), np.iinfo(np.int64).max)
@@ -112,12 +111,12 @@ class RowGroupRead:
 
 
 PlannedRead: TypeAlias = "RowGroupRead | NativeRead"
-"""What is fetched and decoded together: a row group, or a run of rows of native files."""
+"""The unit of fetching and decoding: a row group, or a run of rows of native files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroupsDropped:
-    """How many row groups of one partition were pruned for one reason."""
+    """Number of row groups of one partition that were pruned for one reason."""
 
     reason: str
     """The part of the predicate that no row can satisfy, as text: ``price > 100``."""
@@ -125,89 +124,88 @@ class RowGroupsDropped:
 
 
 MetadataSource: TypeAlias = Literal["sidecar", "catalogue", "footer", "native"]
-"""What a plan of a partition was made from."""
+"""The source of a partition's plan."""
 
 TechniqueName: TypeAlias = Literal["bloom filter", "page index", "late reading"]
-"""``late reading`` is late materialisation: the predicate's columns first, the others where rows are left."""
+"""``late reading`` is late materialisation: the predicate's columns first, the others only for the remaining rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Technique:
-    """One way of reading less, and what became of it in one partition."""
+    """One way of reading less, and its effect in one partition."""
 
     name: TechniqueName
     is_used: bool
     unit: Literal["row groups", "rows"]
-    """What is counted."""
+    """The counted things."""
     affected: int = 0
-    """How many of those considered a bloom filter or a page index left out, or for how many late reading is used."""
+    """How many of those considered a bloom filter or a page index excluded, or for how many late reading is used."""
     considered: int = 0
-    """0 where it is not used."""
+    """0 if it is not used."""
     reason: str = ""
-    """Why it is used or not used, in words that other partitions may share; empty where the counts say it."""
+    """Why it is used or not, in words that other partitions may share; empty if the counts say it."""
     details: str = ""
     """The numbers of this partition behind the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedPartition:
-    """A partition of which nothing is read, not even its sidecar."""
+    """A partition that is not read at all, not even its sidecar."""
 
     name: str
     reason: str
-    """Why no row of it can match: ``ts >= '2024-03-01'``, ``limit reached``."""
+    """Why none of its rows can match: ``ts >= '2024-03-01'``, ``limit reached``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedPartition:
-    """A partition that may hold matching rows and was left out because its data object is archived, as the options say."""
+    """A partition that may hold matching rows, but is skipped by the options because its data object is archived."""
 
     name: str
     storage_class: str
-    """Where its data object lies: ``GLACIER``, ``INTELLIGENT_TIERING ARCHIVE_ACCESS``."""
+    """Storage class of its data object: ``GLACIER``, ``INTELLIGENT_TIERING ARCHIVE_ACCESS``."""
     size_bytes: int
-    """Of the data object; 0 where the store does not tell."""
+    """Size of the data object; 0 if the store does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRead:
-    """One partition that survived: where its data lies and what pruning left of it."""
+    """One partition that survived: the place of its data, and what pruning left of it."""
 
     name: str
-    """Directory name as a person knows it: ``2024-03-01.12``."""
+    """Directory name as people know it: ``2024-03-01.12``."""
     data_path: str
     """Path of its ``data.parquet`` in the store, or of the directory of a native partition."""
     parquet_size_bytes: int | None
-    """Size of the Parquet file in the snapshot that was planned; the object must have at least as many bytes. None if
-    native."""
+    """Size of the Parquet file in the planned snapshot; the object must have at least as many bytes. None if native."""
     metadata_source: MetadataSource
-    """Where the plan comes from: the ``_pm`` sidecar, the same out of the table's catalogue, in its absence the Parquet
-    footer, or QuestDB's native files."""
+    """Source of the plan: the ``_pm`` sidecar, its copy in the table's catalogue, without both the Parquet footer, or
+    QuestDB's native files."""
     row_groups_total: int
-    """0 if native: its files know no row groups."""
+    """0 if native: its files have no row groups."""
     row_groups_read: int
     rows_total: int
     rows_read: int
-    """Rows in the row groups that are read, before the predicate is applied to each row."""
+    """Rows in the row groups to read, before the predicate is applied to each row."""
     dropped: tuple[RowGroupsDropped, ...] = ()
-    """Pruned row groups by reason. A row group that several reasons prune may be counted under each."""
+    """Pruned row groups by reason. A row group that several reasons prune may count under each."""
     made_columns: tuple[str, ...] = ()
-    """Columns that are made without fetching: absent here, or one value or NULL in every row of all that is read."""
+    """Columns made without fetching: absent here, or one value or NULL in every row to be read."""
     techniques: tuple[Technique, ...] = ()
-    """What else was considered in order to read less. None is listed where there was nothing to consider."""
+    """Other techniques that were considered to read less; only those that had something to consider."""
     notes: tuple[str, ...] = ()
-    """Anything else that a person should know, one sentence each."""
+    """Other remarks for people, one sentence each."""
     storage_class: str | None = None
-    """S3's name of the class its data object lies in; None where nobody has asked, or the store has no classes."""
+    """S3's name of the data object's storage class; None if unknown, or the store has no classes."""
     is_archived: bool = False
-    """Whether the data object was seen to need a restore before it can be read."""
+    """Whether a HEAD showed that the data object needs a restore."""
     is_being_restored: bool = False
-    """Whether such a restore was seen to be under way."""
+    """Whether a HEAD showed that such a restore is in progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRequest:
-    """One GET that will be sent, and what it is for."""
+    """One GET to be sent, and its purpose."""
 
     partition_index: int
     """Position of the partition in :attr:`ReadPlan.partitions`."""
@@ -216,20 +214,20 @@ class PlannedRequest:
     reason: str
     """``row groups 3-5: ts, price``."""
     stage: int = 1
-    """Requests of one stage may all be in flight together; a later stage waits for the one before."""
+    """All requests of one stage may be in flight together; a later stage waits for the previous one."""
 
 
 MetadataOperation: TypeAlias = Literal["get", "list", "info"]
-"""``info`` asks what is known of an object: a HEAD."""
+"""``info`` asks for an object's attributes: a HEAD."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRequest:
-    """A request that was already spent to make the plan: sidecars, footers, listings of a table."""
+    """A request already sent to make the plan: sidecars, footers, listings of a table."""
 
     path: str
     byte_range: ByteRange | SuffixRange | None
-    """None for a listing, for a look at what is known of an object, and for a file that does not exist."""
+    """None for a listing, for a HEAD, and for a file that does not exist."""
     reason: str
     fetched_bytes: int
     operation: MetadataOperation = "get"
@@ -237,7 +235,7 @@ class MetadataRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchNumbers:
-    """What one partition costs."""
+    """The requests and bytes of one partition."""
 
     request_count: int
     bytes_wanted: int
@@ -246,37 +244,37 @@ class FetchNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ReadPlan:
-    """Everything that a read will do. Nothing outside it is requested from the data objects."""
+    """Everything that a read will do. Only what it lists is requested from the data objects."""
 
     table: str
-    """What is read, for people: the URL without credentials."""
+    """The table in words for people: the URL without credentials."""
     columns: tuple[str, ...]
-    """Columns of the result, in its order."""
+    """Columns of the result, in order."""
     predicate: str | None
     """The predicate as text; None reads every row."""
     limit: int | None
-    """At most so many rows of result; None for all."""
+    """Most rows of the result; None for all."""
     partitions_pruned: tuple[PrunedPartition, ...]
     partitions: tuple[PartitionRead, ...]
-    """Partitions that were looked at, in table order. One whose row groups were all pruned is still listed."""
+    """Partitions with fetched metadata, in table order. One whose row groups were all pruned is listed as well."""
     row_groups: tuple[PlannedRead, ...]
     """In partition order and, within a partition, in ascending order of row groups, or of rows if native."""
     requests: tuple[PlannedRequest, ...]
     """In partition order and, within a partition, in file order."""
     metadata_requests: tuple[MetadataRequest, ...]
-    """What making the plan has cost so far."""
+    """The requests sent so far to make the plan."""
     options: ReadOptions
     speed: StoreSpeed
-    """Of the store, as far as it was known."""
+    """Of the store, as far as known."""
     coalescings: tuple[Coalescing, ...] = ()
-    """How ranges became requests, one for each partition."""
+    """How ranges became requests, for each partition."""
     snapshot: str | None = None
     """How the partitions were found, and so which state of the table is read: by a transaction, or by a directory
-    listing. None where partitions were named."""
+    listing. None if the caller named the partitions."""
     notes: tuple[str, ...] = ()
-    """What a person should know about the table as a whole, one sentence each."""
+    """Remarks for people about the table as a whole, one sentence each."""
     partitions_skipped: tuple[SkippedPartition, ...] = ()
-    """Partitions that are left out although they may hold matching rows; none unless the options ask for that."""
+    """Partitions that are skipped although they may hold matching rows; none unless the options allow it."""
 
     def __str__(self) -> str:
         return self.explain()
@@ -296,12 +294,12 @@ class ReadPlan:
 
     @property
     def bytes_fetched(self) -> int:
-        """Bytes that the requests bring: those wanted and the gaps between them that were cheaper to read."""
+        """Bytes that the requests fetch: those wanted, and the gaps between them that were cheaper to read."""
         return sum(request.byte_range.length_bytes for request in self.requests)
 
     @property
     def round_trips(self) -> int:
-        """Stages of requests that wait for each other; 0 when nothing has to be fetched."""
+        """Number of sequential stages of requests; 0 if nothing has to be fetched."""
         return len({request.stage for request in self.requests})
 
     @property
@@ -316,12 +314,12 @@ class ReadPlan:
 
     @property
     def rows_at_least(self) -> int:
-        """Rows that are certain to be in the result: those of row groups where every row matches."""
+        """Rows that are certainly in the result: those of row groups in which every row matches."""
         return self._limited(sum(read.row_count for read in self.row_groups if read.all_rows_match))
 
     @property
     def rows_at_most(self) -> int:
-        """Upper bound of the result's rows: those of all row groups that are read."""
+        """Upper bound of the result's rows: those of all row groups to read."""
         return self._limited(sum(read.row_count for read in self.row_groups))
 
     def row_groups_of(self, partition_index: int) -> tuple[PlannedRead, ...]:
@@ -358,7 +356,7 @@ class ReadPlan:
 
 
 def bytes_wanted_by(reads: Sequence[PlannedRead]) -> int:
-    """Return the total length of the fetched pieces of reads, with those deferred."""
+    """Return the total length of the reads' pieces to fetch, including deferred ones."""
     parts = [(read.piece_starts, read.piece_stops) for read in reads if isinstance(read, RowGroupRead)]
     deferred = [read.deferred for read in reads if isinstance(read, RowGroupRead) and read.deferred is not None]
     parts += [(read.piece_starts, read.piece_stops) for read in deferred]
@@ -370,14 +368,14 @@ def bytes_wanted_by(reads: Sequence[PlannedRead]) -> int:
 
 
 def _of_partition(items: tuple[_OfPartition, ...], partition_index: int) -> tuple[_OfPartition, ...]:
-    """Cut one partition out of items that are sorted by partition."""
+    """Return the items of one partition from items sorted by partition."""
     key = attrgetter("partition_index")
     return items[bisect_left(items, partition_index, key=key) : bisect_right(items, partition_index, key=key)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RowSelection:
-    """Rows of one row group: ``[starts[i], stops[i])`` for every ``i``; ascending, none of them empty, none touching."""
+    """Rows of one row group: ``[starts[i], stops[i])`` for every ``i``, ascending; no range is empty, none touch."""
 
     starts: npt.NDArray[np.int64]
     """First row of each range, shape ``(ranges,)``."""
@@ -391,7 +389,7 @@ class RowSelection:
 
     @classmethod
     def of_ranges(cls, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> RowSelection:
-        """Select ranges that are ascending and do not overlap; empty ones are dropped, and those that touch are joined.
+        """Select ascending ranges that do not overlap. Empty ranges are dropped, and touching ones are joined.
 
         Raises:
             InternalError: They are out of order.
@@ -433,7 +431,7 @@ class RowSelection:
         return result
 
     def overlaps(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Tell for each range of rows, such as a page, whether any row of it is selected; an empty range has none."""
+        """Tell for each range of rows, such as a page, whether any of its rows is selected; an empty range has none."""
         first = np.searchsorted(self.stops, starts, side="right")
         result: npt.NDArray[np.bool_] = (stops > starts) & (
             np.append(self.starts, np.iinfo(np.int64).max)[first] < stops
@@ -441,15 +439,15 @@ class RowSelection:
         return result
 
     def first(self, count: int) -> RowSelection:
-        """Select the first ``count`` of the rows selected here; all of them if there are fewer."""
+        """Select the first ``count`` of the selected rows; all of them if there are fewer."""
         return self.rows_at(RowSelection.of_range(0, min(count, self.row_count)))
 
     def last(self, count: int) -> RowSelection:
-        """Select the last ``count`` of the rows selected here; all of them if there are fewer."""
+        """Select the last ``count`` of the selected rows; all of them if there are fewer."""
         return self.rows_at(RowSelection.of_range(max(self.row_count - count, 0), self.row_count))
 
     def positions_of(self, other: RowSelection) -> RowSelection:
-        """Say where the rows of ``other`` are among the rows of this selection, counted one after the other.
+        """Return the positions of the rows of ``other`` among the rows of this selection.
 
         Args:
             other: Rows that are all in this selection, as the rows of a predicate are among those of the fetched pages.
@@ -465,7 +463,7 @@ class RowSelection:
         return RowSelection.of_ranges(other.starts + shift, other.stops + shift)
 
     def rows_at(self, positions: RowSelection) -> RowSelection:
-        """Return the rows of this selection that are at ``positions`` among its rows: undoes :meth:`positions_of`.
+        """Return the rows at ``positions`` among the rows of this selection: the inverse of :meth:`positions_of`.
 
         Raises:
             InternalError: There are not that many rows.
@@ -489,7 +487,7 @@ def selections_of(
     """Make many selections in one pass, such as one per row group or per column.
 
     Args:
-        owners: Which selection each range belongs to, ascending, shape ``(ranges,)``.
+        owners: The selection of each range, ascending, shape ``(ranges,)``.
         starts: First row of each range; the ranges of an owner ascend, do not overlap, and none is empty.
         stops: One past its last row.
         owner_count: Number of selections; those without a range select nothing.
@@ -510,15 +508,16 @@ CONNECTION_BYTES_PER_S = 55 * 1024 * 1024
 """Throughput of one connection to S3: median 55-60 MiB/s (AnyBlob, VLDB 2023)."""
 
 DECODED_BYTES_PER_S = 1e9
-"""Compressed bytes that a few processors decode per second: more than that, the network is not what a scan waits for."""
+"""Compressed bytes that a few processors decode per second: with more, a scan waits for decoding, not for the
+network."""
 
 _BYTES_PER_CONNECTION = 512 * 1024
-"""Reads are split into requests of about this length at least, so that small ones do not use all connections."""
+"""Reads are split into requests of at least about this length, so that small ones do not use all connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSpeed:
-    """How fast a store answers, and which of the figures were measured; the others are those published for S3."""
+    """How fast a store answers, and which figures were measured; the others are the published ones for S3."""
 
     connections: int
     """Requests in flight at once."""
@@ -529,17 +528,17 @@ class StoreSpeed:
     is_first_byte_measured: bool = False
     is_throughput_measured: bool = False
     is_remote: bool = False
-    """Whether requests go over a network, so that what was not measured yet is probably like the published figures."""
+    """Whether requests use a network; then figures not yet measured are probably like the published ones."""
     are_connections_new: bool = False
-    """Whether every request has to open its connection, as in processes that an engine starts for its tasks."""
+    """Whether every request must open its own connection, as in processes that an engine starts for its tasks."""
 
     @property
     def bytes_per_first_byte(self) -> float:
-        """What one connection could bring in the time that passes before the first byte of an answer."""
+        """Bytes that one connection could deliver in the time to the first byte of an answer."""
         return self.first_byte_s * self.connection_bytes_per_s
 
     def seconds(self, length_bytes: float) -> float:
-        """Estimate how long it takes to fetch and decode so many bytes in one round trip; the two go on side by side."""
+        """Estimate the time to fetch and decode this many bytes in one round trip; both run in parallel."""
         if length_bytes <= 0:
             return 0.0
         used = min(max(length_bytes / _BYTES_PER_CONNECTION, 1), self.connections)

@@ -1,12 +1,11 @@
-"""What a read takes from a partition in QuestDB's native format: byte ranges of column files, slice by slice.
+"""Plans the reads of a partition in QuestDB's native format: byte ranges of column files, slice by slice.
 
-The rows that are needed are cut into slices, which are to a native partition what row groups are to one in Parquet:
-fetched, decoded and handed over one by one. All ranges of a slice are placed into one flat buffer.
+The needed rows are cut into slices. A slice is to a native partition what a row group is to a Parquet one: slices are
+fetched, decoded and delivered one by one. One flat buffer holds all ranges of a slice.
 
-Finding the rows of a time range in a sorted timestamp column, by few small reads of it.
-
-A state machine without I/O: it says which rows' timestamps it wants next, and is told them. All that it wants at once
-can be fetched in one round trip.
+A search finds the rows of a time range in a sorted timestamp column with few small reads. It is a state machine without
+I/O: it names the rows whose timestamps it needs next, and receives them. All rows of one step can be fetched in one
+round trip.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ if TYPE_CHECKING:
 IntArray: TypeAlias = "npt.NDArray[np.int64]"
 
 FileRole: TypeAlias = Literal["fixed", "auxiliary", "data"]
-"""``fixed``: the values themselves, all of one width. ``auxiliary``: where the values of a column of variable size are,
-and ``data``: those values."""
+"""``fixed``: the values themselves, all of one width. ``auxiliary``: the places of variable-size values; ``data``:
+those values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeSymbol:
-    """What is known of the dictionary of a SYMBOL column, which lies in the table's directory."""
+    """The dictionary of a SYMBOL column, which is in the table's directory."""
 
     count: int
-    """Symbols that are committed, from ``_txn``."""
+    """Number of committed symbols, from ``_txn``."""
     name_txn: int
     """Version of the dictionary's files, from ``_cv``; -1 for the first one."""
 
@@ -61,9 +60,9 @@ class NativeColumn:
     name_txn: int
     """Version of the column's files in this partition, from ``_cv``; -1 for the first one."""
     top: int | None
-    """Rows of the partition that were written before the column existed: they have no bytes. None: all of them."""
+    """Number of rows written before the column existed: they have no bytes. None: all rows."""
     symbol: NativeSymbol | None = None
-    """Set for SYMBOL columns."""
+    """Only for SYMBOL columns."""
 
     @property
     def layout(self) -> FixedLayout | VariableLayout:
@@ -72,7 +71,7 @@ class NativeColumn:
 
 
 class NativeFile(NamedTuple):
-    """One file that slices of a native partition are read from."""
+    """One file to read slices of a native partition from."""
 
     column: int
     """Position of its column in the table."""
@@ -82,12 +81,12 @@ class NativeFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NativeRead:
-    """What one slice of a native partition's rows contributes: the byte ranges of its files, and columns made."""
+    """The share of one slice of a native partition's rows: the byte ranges of its files, and the columns made."""
 
     partition_index: int
     """Position of the partition in :attr:`ReadPlan.partitions`."""
     row_group: int
-    """Number of the slice among those read of the partition, from 0."""
+    """Number of the slice among the partition's slices to read, from 0."""
     first_row: int
     """First row of the slice in the partition."""
     row_count: int
@@ -96,15 +95,15 @@ class NativeRead:
     starts: IntArray
     """First byte in each file, shape ``(len(files),)``."""
     stops: IntArray
-    """One past the last byte in each file; equal to the start where the slice needs nothing of it."""
+    """One past the last byte in each file; equal to the start if the slice needs nothing of it."""
     made_columns: tuple[int, ...]
-    """Positions in the table of the columns that have no bytes in the slice: made without fetching."""
+    """Positions in the table of the columns without bytes in the slice: made without fetching."""
     all_rows_match: bool
-    """True if every row satisfies the predicate, so that no filter has to run."""
+    """True if every row satisfies the predicate, so that no filter is needed."""
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """Positions in the table of the columns that are fetched."""
+        """Positions in the table of the columns to fetch."""
         made = set(self.made_columns)
         return tuple(dict.fromkeys(file.column for file in self.files if file.column not in made))
 
@@ -130,12 +129,12 @@ class RowSlices:
 
     @classmethod
     def of(cls, rows: range, *, rows_per_slice: int) -> RowSlices:
-        """Cut rows into slices of ``rows_per_slice``, of which the last may be shorter."""
+        """Cut rows into slices of ``rows_per_slice``; the last may be shorter."""
         first_rows = np.arange(rows.start, rows.stop, rows_per_slice, dtype=np.int64)
         return cls(first_rows=first_rows, stop_rows=np.minimum(first_rows + rows_per_slice, rows.stop))
 
     def in_files_of(self, column: NativeColumn) -> RowSlices:
-        """Return where the rows of each slice are in the files of a column; empty where they lie before its top."""
+        """Return the positions of each slice's rows in the files of a column; empty for rows before its top."""
         if column.top is None:
             nothing = np.zeros_like(self.first_rows)
             return RowSlices(first_rows=nothing, stop_rows=nothing)
@@ -146,9 +145,9 @@ class RowSlices:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DataEdges:
-    """Where the data of a column of variable size begins and ends, slice by slice.
+    """Where the data of a variable-size column begins and ends, slice by slice.
 
-    The auxiliary file tells: the entry of a slice's first row, and that of its last row or the one behind it.
+    The auxiliary file tells: the entry of a slice's first row, and that of its last row or the next one.
     """
 
     column: NativeColumn
@@ -158,12 +157,12 @@ class DataEdges:
     first_entries: IntArray
     """Entry of the first row of each slice, shape ``(slices,)``."""
     last_entries: IntArray
-    """Entry that says where the slice's data ends; that of the first row where the slice has no rows in the file."""
+    """Entry that gives the end of the slice's data; that of the first row if the slice has no rows in the file."""
     is_filled: npt.NDArray[np.bool_]
     """Whether the slice has rows in the file."""
 
     def wanted(self, *, gap_bytes: int) -> tuple[ByteRange, ...]:
-        """Return the ranges of the auxiliary file to fetch, ascending; entries at most ``gap_bytes`` apart as one."""
+        """Return the auxiliary file's ranges to fetch, ascending; entries at most ``gap_bytes`` apart share one."""
         entries = distinct_values(
             np.concatenate([self.first_entries[self.is_filled], self.last_entries[self.is_filled]])
         )
@@ -185,7 +184,7 @@ class DataEdges:
         filled = self.is_filled
         starts[filled] = entries.offsets[np.searchsorted(entry, self.first_entries[filled])]
         stops[filled] = entries.stops[np.searchsorted(entry, self.last_entries[filled])]
-        # Slices that share bytes, or come in another order than their data, are as wrong as negative lengths.
+        # Slices that share bytes, or have another order than their data, are as wrong as negative lengths.
         ends_before = np.concatenate([np.zeros(min(1, len(starts)), dtype=np.int64), stops[:-1]])
         wrong = np.flatnonzero(filled & ((starts < ends_before) | (stops < starts)))
         if len(wrong):
@@ -203,7 +202,7 @@ class DataEdges:
 
 
 def data_edges(column: NativeColumn, slices: RowSlices, *, directory_path: str) -> DataEdges | None:
-    """Say which auxiliary entries tell where a column's data is; None for columns of one width, and absent ones."""
+    """Return which auxiliary entries give the place of a column's data; None for fixed-width and absent columns."""
     layout = column.layout
     if not isinstance(layout, VariableLayout) or column.top is None:
         return None
@@ -229,7 +228,7 @@ def native_reads(  # noqa: PLR0913 - the parts of one partition's plan
     data_ranges: Mapping[int, tuple[IntArray, IntArray]],
     all_rows_match: bool,
 ) -> tuple[NativeRead, ...]:
-    """Say what each slice needs of which file."""
+    """Return what each slice needs of which file."""
     files: list[NativeFile] = []
     starts: list[IntArray] = []
     stops: list[IntArray] = []
@@ -281,17 +280,17 @@ def native_reads(  # noqa: PLR0913 - the parts of one partition's plan
 
 
 WINDOW_ROWS = 8192
-"""So many timestamps are 64 KiB, which take hardly longer to fetch than one: they are fetched whole."""
+"""This many timestamps are 64 KiB and take hardly longer to fetch than one: they are fetched whole."""
 
 PROBES = 32
-"""Single timestamps looked at per edge and round trip. Each round trip leaves a 31st of the rows: three of them, and
-one for the window, find an edge among 200 million rows. ``ReadOptions.max_concurrency`` is as large."""
+"""Single timestamps probed per edge and round trip. Each round trip leaves a 31st of the rows: three of them, and one
+for the window, find an edge among 200 million rows. ``ReadOptions.max_concurrency`` is as large."""
 
 _GREATEST = (1 << 63) - 1
 
 
 class TimeSearch:
-    """The search for the rows whose timestamps lie in a range.
+    """The search for the rows whose timestamps are in a range.
 
     Args:
         row_count: Rows of the partition, in ascending order of their timestamps.
@@ -310,11 +309,11 @@ class TimeSearch:
             begin.most, end.least, end.most = 0, 0, 0
         self._begin, self._end = begin, end
         self._seen: list[tuple[int, int, int]] = []
-        """Runs of rows whose timestamps were received: first row, first and last timestamp; ascending."""
+        """Runs of rows with known timestamps: first row, first and last timestamp; ascending."""
 
     @property
     def rows(self) -> range:
-        """The rows in the range, once nothing is wanted any more."""
+        """The rows in the range, once nothing is wanted."""
         if self.wanted():
             raise InternalError("the rows of a time range are asked for before they are found")
         return range(self._begin.least, max(self._begin.least, self._end.least))
@@ -337,7 +336,7 @@ class TimeSearch:
                 edge.most = min(edge.most, rows.start + before)
 
     def _check_order(self, rows: range, timestamps: npt.NDArray[np.int64]) -> None:
-        """Compare timestamps with each other and with their neighbours among those that came before."""
+        """Compare timestamps with each other and with their known neighbours."""
         falls = np.flatnonzero(timestamps[1:] < timestamps[:-1])
         if len(falls):
             raise self._unsorted(rows.start + int(falls[0]) + 1)
@@ -377,6 +376,6 @@ class _Edge:
             return []
         if undecided <= WINDOW_ROWS:
             return [range(self.least, self.most)]
-        # Both ends are among the probes: where all rows are on one side of the threshold, one round trip is enough.
+        # Both ends are probed: if all rows are on one side of the threshold, one round trip suffices.
         probes = np.linspace(self.least, self.most - 1, PROBES).astype(np.int64).tolist()
         return [range(row, row + 1) for row in probes]

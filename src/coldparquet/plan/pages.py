@@ -1,17 +1,11 @@
-"""What page indexes prove: statistics of pages, and the rows that provably match nothing and are left out.
+"""Prunes by page indexes: drops the rows of pages that provably hold no matching row.
 
-So what is known to be wrong about statistics is known once, in ``plan/statistics.py``.
+The pages of different columns begin at different rows. Every page border of every column of the predicate cuts the rows
+of all row groups into segments. Each segment is inside one page per column, so it has one bound per column. Segments
+are units of pruning like row groups, and trees of AND, OR and NOT combine for them in the same way.
 
-Leave out the rows of pages that provably hold no matching row.
-
-A row group is cut into the segments of :class:`PageStatistics`, and those that survive are its row selection: the
-intersection, across columns with different page borders, of what each column's pages leave.
-
-What page indexes prove: the statistics of runs of rows that no page of the predicate's columns crosses.
-
-The pages of different columns begin at different rows. Cut at every page border of every column of the predicate, the
-rows of all row groups fall into segments; each lies in one page per column, so it has one bound per column. Segments are
-units of pruning as row groups are, and trees of AND, OR and NOT combine for them in the same way.
+The surviving segments of a row group are its row selection: the intersection of what each column's pages leave.
+``plan/statistics.py`` alone knows which statistics are wrong.
 """
 
 from __future__ import annotations
@@ -62,7 +56,7 @@ class PageSideBounds:
     inlined: BoolArray
     offsets: IntArray
     lengths: IntArray
-    """-1 where there is no bound; a bound of no bytes is none, as in a sidecar."""
+    """-1 without a bound; a bound of no bytes counts as none, as in a sidecar."""
     values: npt.NDArray[np.uint8]
 
     def prefix_words(self) -> tuple[npt.NDArray[np.uint64], IntArray]:
@@ -77,7 +71,7 @@ class PageSideBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PageColumn:
-    """The statistics of some pages of one column, as ``StoredStatistics``. Of unknown pages nothing is known."""
+    """The statistics of some pages of one column, as ``StoredStatistics``. They are unknown for unknown pages."""
 
     min: PageSideBounds
     max: PageSideBounds
@@ -90,12 +84,12 @@ class PageColumn:
 def page_column(
     pages: PartitionPages, listed: ChunkPages, chunks: ChunkColumn, row_groups: IntArray, descriptor: ColumnDescriptor
 ) -> PageColumn:
-    """Gather the statistics of pages of a flat column; where the column is nested they mean nothing."""
+    """Gather the statistics of pages of a flat column; for a nested column they mean nothing."""
     is_known = listed.is_known
     null_count = np.zeros(len(listed.page), np.int64)
     null_count[is_known] = pages.null_counts[listed.page[is_known]]
     has_null_count = is_known & (null_count >= 0)
-    # Values that a REQUIRED column counts as nulls are left out of the bounds; without a count any page may hold some.
+    # The bounds exclude values that a REQUIRED column counts as nulls; without a count any page may hold some.
     leaves_out = (descriptor.max_def_level == 0) & ~has_null_count & (chunks.null_count[row_groups] > 0)
     pages_with_bounds = np.where(is_known & ~leaves_out, listed.page, -1)
     width = _NUMBER_BYTES.get(descriptor.physical_type)
@@ -123,7 +117,7 @@ def _side_bounds(side: PageBounds, pages: IntArray, width: int | None) -> PageSi
     bounded = np.flatnonzero(lengths > 0)
     if len(bounded):
         place = np.arange(WORD_BYTES)
-        # The last bound may be nearer to the end of the bytes than 8; what is read instead is blanked out.
+        # The last bound may be less than 8 bytes before the end; what is read past its end is masked.
         positions = np.minimum(offsets[bounded, None] + place, len(side.values) - 1)
         raw[bounded] = np.where(place < lengths[bounded, None], side.values[positions], 0)
     is_whole = (lengths > 0) & (lengths <= WORD_BYTES) if width is None else lengths == width
@@ -145,17 +139,17 @@ class Segments:
 
 
 class PageStatistics:
-    """The statistics of segments: what their pages prove, and what their row groups do.
+    """The statistics of segments: what their pages and their row groups prove.
 
     Args:
-        predicate: What is asked; its columns say where segments begin.
-        sidecar: What is known about the partition.
-        places: Sidecar index of each field of the predicate by its index in the table; None where the partition was
+        predicate: The predicate; the pages of its columns define the segments.
+        sidecar: The sidecar of the partition.
+        places: Sidecar index of each field of the predicate by its index in the table; None if the partition was
             written without the column.
         pages: The pages of the Parquet file.
         row_groups: Numbers of the row groups in question, ascending.
-        by_row_group: What is known about every row group of the sidecar. It decides where no page is known, a page has
-            no bound, or a column is missing, and it answers for bloom filters.
+        by_row_group: Statistics of every row group of the sidecar. They decide if no page is known, a page has no
+            bound, or a column is missing; they also answer for bloom filters.
     """
 
     def __init__(  # noqa: PLR0913 - what a partition consists of
@@ -177,7 +171,7 @@ class PageStatistics:
         self._row_counts = sidecar.row_counts[self._row_groups]
         self._by_row_group = by_row_group
         self._bounds: dict[int, Bounds | None] = {}
-        # Rows are counted through all row groups in question, as if they followed one another.
+        # Rows are counted through all row groups in question, as if these were contiguous.
         self._first_rows = np.cumsum(self._row_counts) - self._row_counts
         in_partition = {place for field in predicate.fields() if (place := places.get(field.index)) is not None}
         self._listed = {column: self._list_pages(column) for column in in_partition}
@@ -202,7 +196,7 @@ class PageStatistics:
         return np.ones(len(self._starts), np.bool_)
 
     def pages_of(self, field: BoundField) -> tuple[BoolArray, IntArray]:
-        """Return the pages of a field of the predicate in the row groups in question, and where the segments lie."""
+        """Return the pages of a predicate's field in the row groups in question, and the segments' places in them."""
         listed = self._listed_pages(field)
         if listed is None:
             return np.zeros(0, np.bool_), np.zeros(0, np.int64)
@@ -215,7 +209,7 @@ class PageStatistics:
         return self._bounds[field.index]
 
     def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:
-        """See :class:`StatisticsSource`: what is known of a row group holds for each of its segments."""
+        """See :class:`StatisticsSource`: what is known of a row group holds for all its segments."""
         may_hold = self._by_row_group.may_hold_any_of(field, values)
         return None if may_hold is None else may_hold[self.segments.row_groups]
 
@@ -248,13 +242,13 @@ class PageStatistics:
         return None if column is None else self._listed[column]
 
     def _page_of_segments(self, listed: ChunkPages) -> IntArray:
-        # Of pages that begin at the same row all but the last are empty.
+        # Of pages that begin at the same row, all but the last are empty.
         begins = self._first_rows[listed.chunk] + listed.first_rows
         return np.searchsorted(begins, self._starts, side="right") - 1
 
 
 def _taken(bounds: Bounds, units: IntArray) -> Bounds:
-    """Repeat the bounds of each unit for every segment that lies in it."""
+    """Repeat the bounds of each unit for every segment inside it."""
     return replace(
         bounds,
         lower=_taken_side(bounds.lower, units),
@@ -277,7 +271,7 @@ def _taken_side(side: Side | None, units: IntArray) -> Side | None:
 
 
 def _refined(whole: Bounds, of_pages: Bounds) -> Bounds:
-    """Combine what is known of the same segments from two sources that are both right."""
+    """Combine two correct sources of bounds for the same segments."""
     return Bounds(
         lower=_refined_side(whole.lower, of_pages.lower),
         upper=_refined_side(whole.upper, of_pages.upper),
@@ -288,7 +282,7 @@ def _refined(whole: Bounds, of_pages: Bounds) -> Bounds:
 
 
 def _refined_side(whole: Side | None, of_pages: Side | None) -> Side | None:
-    """Take the bound of the page where it has one."""
+    """Use the bound of the page if it has one."""
     match whole, of_pages:
         case NumericSide(), NumericSide():
             numbers = np.where(of_pages.known, of_pages.numbers, whole.numbers)
@@ -309,13 +303,13 @@ class PagePruneReport:
     """What pruning by pages left, for explain."""
 
     rows: int
-    """Rows in the row groups that were looked at."""
+    """Rows in the considered row groups."""
     rows_left: int
-    """Those that may match."""
+    """Rows that may match."""
     pages: int
     """Known pages, in these row groups, of the columns of the predicate."""
     pages_left: int
-    """Those with a row that may match."""
+    """Known pages with a row that may match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -323,13 +317,13 @@ class PagesSelected:
     """What pages left of the row groups of one partition."""
 
     row_groups: IntArray
-    """Numbers of the row groups that were looked at, without those of no rows, ascending."""
+    """Numbers of the considered row groups that have rows, ascending."""
     selections: tuple[RowSelection, ...]
-    """For each of them the rows that may match, possibly none."""
+    """For each of them, the rows that may match, possibly none."""
     all_rows_match: BoolArray
-    """Whether all selected rows of each certainly match, so that no filter has to run."""
+    """For each, whether all selected rows certainly match, so that no filter is needed."""
     emptied: IntArray
-    """Numbers of the row groups that lost all of their rows."""
+    """Numbers of the row groups that lost all their rows."""
     report: PagePruneReport
 
 
@@ -362,7 +356,7 @@ def prune_pages(  # noqa: PLR0913 - what a partition consists of
 
 
 def _selections(segments: Segments, kept: BoolArray, row_groups: IntArray) -> tuple[RowSelection, ...]:
-    """Join the segments that are kept to the ranges of each row group."""
+    """Join the surviving segments to the ranges of each row group."""
     owners = np.searchsorted(row_groups, segments.row_groups[kept])
     return selections_of(owners, segments.starts[kept], segments.stops[kept], len(row_groups))
 
@@ -377,7 +371,7 @@ def _report(predicate: BoundPredicate, statistics: PageStatistics, survives: Boo
 
 
 def _count_pages(predicate: BoundPredicate, statistics: PageStatistics, survives: BoolArray) -> tuple[int, int]:
-    """Count the known pages of the predicate's columns, and those among them that hold a surviving segment."""
+    """Count the known pages of the predicate's columns, and those of them with a surviving segment."""
     total = left = 0
     for field in predicate.fields():
         is_known, page_of_segment = statistics.pages_of(field)

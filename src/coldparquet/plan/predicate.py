@@ -1,8 +1,7 @@
-"""Predicates as a tree of comparisons, written in Python as ``col("price") > 3``, and the points in time in them.
+"""Builds predicates as trees of comparisons, in Python ``col("price") > 3``, and the points in time in them.
 
-The tree knows columns by name and values as the caller gave them. ``bind`` turns it into the terms of one table.
-NULL follows SQL: a comparison with a missing value is neither true nor false, and a row is kept only if the whole
-predicate is true.
+The tree holds column names, and values as the caller gave them. ``bind`` binds it to one table. NULL follows SQL: a
+comparison with a missing value is neither true nor false, and a row is kept only if the whole predicate is true.
 """
 
 from __future__ import annotations
@@ -46,17 +45,17 @@ class Instant:
 
     nanoseconds: int
     has_rest: bool = False
-    """True if the instant lies strictly between ``nanoseconds`` and the next one."""
+    """True if the instant is strictly between ``nanoseconds`` and the next one."""
 
     def in_unit(self, unit: str) -> tuple[int, bool]:
-        """Return the whole steps of ``unit`` (d, s, ms, us, ns) since 1970, rounded down, and whether a rest follows."""
+        """Return the whole steps of ``unit`` (d, s, ms, us, ns) since 1970, and whether a rest was rounded down."""
         steps, rest = divmod(self.nanoseconds, NANOSECONDS_PER_UNIT[unit])
         return steps, self.has_rest or rest != 0
 
     def __str__(self) -> str:
         text = format_instant(self.nanoseconds, "ns")
         if self.has_rest and text.endswith("Z"):
-            return f"{text[:-1]}1Z"  # some digit behind the ninth: which one is not kept, and decides nothing
+            return f"{text[:-1]}1Z"  # some digit after the ninth: it is not kept, and decides nothing
         return text.removesuffix("Z").rstrip("0").rstrip(".") + "Z" if text.endswith("Z") else text
 
 
@@ -75,7 +74,7 @@ def instant_of_date(day: date) -> Instant:
 def parse_instant(text: str) -> Instant | None:
     """Parse ``2024``, ``2024-03``, ``2024-03-01``, ``2024-03-01T12``, ``2024-03-01 12:30:00.123456789+02:00``.
 
-    What is not written is the earliest possible; without offset the time is UTC. Any number of fraction digits.
+    Missing parts are the earliest possible; without offset the time is UTC. Any number of fraction digits.
 
     Returns:
         The instant, or None if the text is not one.
@@ -157,7 +156,7 @@ MAX_DIGITS = 1_000
 """Longest number: more digits than the exact value of any double has."""
 
 MAX_DEPTH = 100
-"""Deepest tree that can be built, so that every walk over one may simply recurse."""
+"""Deepest tree that can be built: every walk over one may then simply recurse."""
 
 _FIRST_TOO_LONG: int = 10**MAX_DIGITS
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -171,7 +170,7 @@ _WORDS_OF_SQL = frozenset(
     straight_join struct tablesample then true try_cast uncache union using vacuum values when where with xor
     """.split()  # noqa: SIM905 - ninety quoted words, one per line, would be harder to read
 )
-"""Words that are written in double quotes when they name a column: SQL gives them a meaning of their own."""
+"""Words that need double quotes as column names: SQL gives them a meaning of their own."""
 
 
 class Operator(StrEnum):
@@ -203,10 +202,10 @@ class Predicate:
     """A condition on rows. Combine with ``&``, ``|`` and ``~``; ``str()`` writes it as SQL that means the same."""
 
     depth: int = field(init=False, repr=False, compare=False, default=1)
-    """Number of nodes on the longest way from here to a leaf, both included."""
+    """Number of nodes on the longest path to a leaf, both included."""
 
     def columns(self) -> tuple[str, ...]:
-        """Return the names of the columns that the predicate looks at, each once, in the order of appearance."""
+        """Return the names of the predicate's columns, each once, in order of appearance."""
         return tuple(dict.fromkeys(leaf.column for leaf in leaves(self) if not isinstance(leaf, Literal)))
 
     def __and__(self, other: Predicate) -> Predicate:
@@ -432,7 +431,7 @@ def leaves(predicate: Predicate) -> Iterable[Comparison | In | IsNull | Literal]
 
 
 _PLAIN_KINDS = frozenset({bool, int, str, bytes, date, time, Instant, UUID, IPv4Address, type(None)})
-"""Kinds of which every value can be compared with as it is."""
+"""Kinds of values that need no conversion for comparison."""
 
 
 def as_value(value: object, column: str) -> Value:
@@ -481,7 +480,7 @@ def _has_too_many_digits(value: object) -> bool:
 
 
 def _is_any_too_long(values: Sequence[object]) -> bool:
-    """Tell whether an integer has too many digits: of a million, in the time that looking at the longest takes."""
+    """Tell whether an integer has too many digits: checking the extremes is fast even for a million."""
     integers: list[int] = [value for value in values if type(value) is int]
     return max(integers) >= _FIRST_TOO_LONG or min(integers) <= -_FIRST_TOO_LONG
 
@@ -496,7 +495,8 @@ def quote_name(name: str) -> str:
 def value_text(value: Value) -> str:
     """Write a value as a SQL literal of the same meaning. UUIDs and addresses become strings, bytes ``X'00ff'``.
 
-    Numbers in SQL are exact, so a double is written as one (``0.1::DOUBLE``) where its shortest spelling is another number.
+    SQL numbers are exact. So a double whose shortest spelling is another number is written as a double
+    (``0.1::DOUBLE``).
     """
     match value:
         case None | bool():
@@ -508,7 +508,7 @@ def value_text(value: Value) -> str:
         case datetime() | Instant() | np.datetime64():
             text = value.isoformat() if isinstance(value, datetime) else str(value)
             if isinstance(value, datetime) and parse_instant(text) is None:
-                text = str(instant_of(value))  # the offset of its zone counts seconds
+                text = str(instant_of(value))  # the offset of its time zone has seconds
             return f"TIMESTAMP '{text}'"
         case date():
             return f"DATE '{value}'"

@@ -1,18 +1,15 @@
-"""Drop row groups and partitions that provably hold no matching row, by statistics and by time.
+"""Drops row groups and partitions that provably hold no matching row, by statistics and by time.
 
-For every row group three questions have an answer that errs on the safe side: may the predicate be true for one of its
-rows, may it be false, may it be NULL? A row group survives if it may be true; all of its rows match, so that no filter
-has to run, if it may be neither false nor NULL.
+For every row group three questions get conservative answers: may the predicate be true for one of its rows, may it be
+false, may it be NULL? A row group survives if the predicate may be true. All of its rows match, so that no filter is
+needed, if it may be neither false nor NULL.
 
-Which times the rows of a partition have, as far as its statistics say; its directory's name promises others or not.
+Partitions are pruned by the times in their directory names alone. A partition with rows of other times than its name
+would lose them silently. So where statistics are read, their times are compared with the name.
 
-Partitions are left out of a read by their names alone. One whose rows are of other times than its name says loses rows
-without anybody noticing; its statistics, where they are read, tell.
-
-What a predicate says about the designated timestamp: the smallest range that holds every row it can select.
-
-Partitions in QuestDB's native format have no statistics, but their rows are in time order: the range of the timestamps
-becomes a range of rows. The designated timestamp is never null.
+The timestamp bounds of a predicate are the smallest range that holds every row it can select. Native partitions have no
+statistics, but their rows are in time order: the range of timestamps becomes a range of rows. The designated timestamp
+is never null.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Verdict:
-    """What a predicate may evaluate to in each row group; every array has shape ``(row_groups,)``."""
+    """Possible results of a predicate in each row group; every array has shape ``(row_groups,)``."""
 
     may_be_true: BoolArray
     may_be_false: BoolArray
@@ -58,40 +55,40 @@ class Verdict:
 
     @property
     def survives(self) -> BoolArray:
-        """Row groups that have to be read."""
+        """Row groups that must be read."""
         return self.may_be_true
 
     @property
     def all_rows_match(self) -> BoolArray:
-        """Row groups in which every row satisfies the predicate; true for those without rows."""
+        """Row groups in which every row satisfies the predicate; true for empty ones."""
         return ~(self.may_be_false | self.may_be_null)
 
 
 class Dropped(NamedTuple):
-    """What one of the conditions joined by AND contributes."""
+    """The effect of one of the conditions joined by AND."""
 
     condition: str
     row_groups: int
-    """Row groups with rows that this condition rules out on its own."""
+    """Non-empty row groups that this condition alone drops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PruneReport:
-    """How pruning came about, for explain."""
+    """What pruning dropped and why, for explain."""
 
     row_groups: int
-    """Row groups that were looked at."""
+    """Number of considered row groups."""
     ruled_out: tuple[tuple[str, BoolArray], ...]
-    """The conditions in the order in which they were written: for each the row groups with rows that it rules out on its own,
+    """The conditions in the order in which they were written. For each the non-empty row groups that it alone drops,
     shape ``(row_groups,)``."""
 
     @property
     def dropped(self) -> tuple[Dropped, ...]:
-        """Counts per condition; a row group may be dropped by several."""
+        """Counts per condition; several may drop the same row group."""
         return tuple([Dropped(condition, int(np.count_nonzero(where))) for condition, where in self.ruled_out])
 
     def of(self, row_groups: slice) -> PruneReport:
-        """Return what it says of some of the row groups."""
+        """Return the report about some of the row groups."""
         ruled_out = tuple([(condition, where[row_groups]) for condition, where in self.ruled_out])
         return PruneReport(row_groups=row_groups.stop - row_groups.start, ruled_out=ruled_out)
 
@@ -103,7 +100,7 @@ class PruneReport:
 
 
 def prune(bound: BoundPredicate, source: StatisticsSource, row_group_count: int) -> tuple[Verdict, PruneReport]:
-    """Tell for each row group what the predicate may evaluate to, and which condition drops how many."""
+    """Return for each row group the predicate's possible results, and how many each condition drops."""
     may_hold_rows = source.may_hold_rows
     if len(may_hold_rows) != row_group_count:
         raise InternalError(f"statistics of {len(may_hold_rows)} row groups, expected {row_group_count}")
@@ -126,7 +123,7 @@ def prune(bound: BoundPredicate, source: StatisticsSource, row_group_count: int)
 
 
 def _evaluate(bound: BoundPredicate, source: StatisticsSource, everywhere: BoolArray) -> Verdict:
-    """Evaluate without regard to empty row groups; ``everywhere`` gives the shape."""
+    """Evaluate regardless of empty row groups; ``everywhere`` gives the shape."""
     match bound:
         case BoundAnd(parts=parts):
             verdicts = [_evaluate(part, source, everywhere) for part in parts]
@@ -152,7 +149,7 @@ def _evaluate(bound: BoundPredicate, source: StatisticsSource, everywhere: BoolA
 
 
 def _without_absent_values(verdict: Verdict, bound: BoundPredicate, source: StatisticsSource) -> Verdict:
-    """Where no row holds a value that is searched for, the search cannot succeed."""
+    """Apply bloom filters: where no row holds a searched value, the search cannot succeed."""
     match bound:
         case BoundComparison(field=field, operator=Operator.EQUAL, value=value):
             may_hold = source.may_hold_any_of(field, (value,))
@@ -183,7 +180,7 @@ def _evaluate_leaf(bound: BoundComparison | BoundIn | BoundIsNull | ConstantUnle
 
 
 def _compare(bounds: Bounds, operator: Operator, value: DomainValue) -> tuple[BoolArray, BoolArray]:
-    """Tell where a value that lies within the bounds may satisfy the comparison, and where one may not."""
+    """Tell whether some value within the bounds may satisfy the comparison, and whether some may not."""
     match operator:
         case Operator.EQUAL:
             return _may_equal(bounds, value), _may_differ(bounds, value)
@@ -200,7 +197,7 @@ def _compare(bounds: Bounds, operator: Operator, value: DomainValue) -> tuple[Bo
 
 
 def _may_exceed(bounds: Bounds, value: DomainValue) -> BoolArray:
-    """Some value may be greater than the literal: the upper bound is."""
+    """Tell whether some value may be greater than the literal: the upper bound is."""
     upper = bounds.upper
     return np.ones_like(bounds.may_hold_values) if upper is None else ~upper.known | upper.above(value)
 
@@ -211,7 +208,7 @@ def _may_reach(bounds: Bounds, value: DomainValue) -> BoolArray:
 
 
 def _all_exceed(bounds: Bounds, value: DomainValue) -> BoolArray:
-    """Every value is greater than the literal: the lower bound is."""
+    """Tell whether every value is greater than the literal: the lower bound is."""
     lower = bounds.lower
     return np.zeros_like(bounds.may_hold_values) if lower is None else lower.known & lower.above(value)
 
@@ -226,12 +223,12 @@ def _may_equal(bounds: Bounds, value: DomainValue) -> BoolArray:
 
 
 def _may_differ(bounds: Bounds, value: DomainValue) -> BoolArray:
-    """Some value may be another one, unless lower and upper bound are both the literal."""
+    """Tell whether some value may differ: not if lower and upper bound are both the literal."""
     return _or_nan(bounds, ~_all_reach(bounds, value) | _may_exceed(bounds, value))
 
 
 def _or_nan(bounds: Bounds, may_be: BoolArray) -> BoolArray:
-    """NaN lies outside of the bounds, makes ``!=`` true and all other comparisons false."""
+    """Account for NaN outside of the bounds: it makes ``!=`` true and all other comparisons false."""
     return np.ones_like(may_be) if bounds.may_hold_nan else may_be
 
 
@@ -242,9 +239,10 @@ def _is_member(bounds: Bounds, bound: BoundIn) -> tuple[BoolArray, BoolArray]:
         return anything, anything
     below_lower, up_to_lower = lower.ranks(bound.search)
     below_upper, up_to_upper = upper.ranks(bound.search)
-    # The literals within the bounds are those from the first one not below the lower to the last one up to the upper.
+    # Literals within the bounds: from the first one at or above the lower bound to the last one at or below the upper
+    # one.
     may_be_true = np.where(upper.known, up_to_upper, len(bound.values)) > np.where(lower.known, below_lower, 0)
-    # Everything is a member if both bounds are one and the same literal.
+    # Every value is in the list if both bounds are the same literal.
     both_literals = (up_to_lower > below_lower) & (up_to_upper > below_upper)
     all_members = lower.known & upper.known & both_literals & (below_lower == below_upper)
     return may_be_true, _or_nan(bounds, ~all_members)
@@ -279,7 +277,7 @@ StatedTimes = tuple[int, int]
 
 
 def misplaced_times(stated: StatedTimes | None, time_range_ns: tuple[int, int]) -> str | None:
-    """Say which times the rows of a partition have, if some of them lie outside of the range that it stands for."""
+    """Return the times of a partition's rows if some are outside of the range that its name states."""
     if stated is None or time_range_ns[0] <= stated[0] <= stated[1] < time_range_ns[1]:
         return None
     return f"{_readable(stated[0])} to {_readable(stated[1])}"
@@ -291,7 +289,7 @@ def _readable(time_ns: int) -> str:
 
 
 def stated_times_ns(table: RowGroupTable, column: int, borders: IntArray) -> list[StatedTimes | None]:
-    """Return the first and the last time of partitions, by their row groups that state both exactly."""
+    """Return the first and last time of partitions, by the row groups that state both exactly."""
     nothing: list[StatedTimes | None] = [None] * (len(borders) - 1)
     try:
         type_ = table.column_type(column)
@@ -328,18 +326,18 @@ def timestamp_bounds(predicate: BoundPredicate | None, timestamp_index: int | No
 
 
 def is_time_range(predicate: BoundPredicate | None, timestamp_index: int | None) -> bool:
-    """Tell whether a predicate selects just the rows within its :func:`timestamp_bounds`, so that no filter has to run."""
+    """Tell whether a predicate selects exactly the rows within its :func:`timestamp_bounds`: then no filter runs."""
     return _interval(predicate, timestamp_index).is_exact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Interval:
-    """Timestamps ``lower`` to ``upper``, both included; none of them if ``lower`` is above ``upper``."""
+    """Timestamps ``lower`` to ``upper``, both included; empty if ``lower`` is above ``upper``."""
 
     lower: int
     upper: int
     is_exact: bool
-    """True: the predicate is true for all timestamps inside and false, not NULL, for all others."""
+    """Whether the predicate is true for all timestamps inside, and false, not NULL, for all others."""
 
     @property
     def is_empty(self) -> bool:
@@ -350,7 +348,7 @@ _ALL = _Interval(lower=_LEAST, upper=_GREATEST, is_exact=True)
 _NONE = _Interval(lower=_GREATEST, upper=_LEAST, is_exact=True)
 _UNKNOWN = _Interval(lower=_LEAST, upper=_GREATEST, is_exact=False)
 _NEVER_TRUE = _Interval(lower=_GREATEST, upper=_LEAST, is_exact=False)
-"""No row is selected; but some may be NULL rather than false, so that the opposite does not select every row."""
+"""Selects no row. Some may be NULL rather than false, so the negation does not select every row."""
 
 
 def _interval(  # noqa: PLR0911 - one case per kind of predicate
@@ -423,7 +421,7 @@ def _union(parts: list[_Interval]) -> _Interval:
         return _NONE if is_exact else _NEVER_TRUE
     upper = filled[0].upper
     for part in filled[1:]:
-        is_exact = is_exact and part.lower <= upper + 1  # a hole between the parts belongs to neither
+        is_exact = is_exact and part.lower <= upper + 1  # a gap between the parts belongs to neither
         upper = max(upper, part.upper)
     return _Interval(lower=filled[0].lower, upper=upper, is_exact=is_exact)
 

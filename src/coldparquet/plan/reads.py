@@ -1,10 +1,8 @@
-"""Cut the read of a row group to the pages that hold wanted rows, and to runs of rows that fit memory.
+"""Cuts the read of a row group to the pages with wanted rows, and into runs of rows that fit memory.
 
-Cut the read of a row group down to the pages that hold wanted rows.
-
-Everything here takes the read of whole chunks that ``prune_row_groups`` found, or one that was cut already, and returns a
-smaller one: for pages that were pruned, for the first or last rows, for a run of rows that fits memory, and for the
-columns that wait until the predicate's columns have shown which rows are left.
+Each function takes a read, of whole chunks from ``prune_row_groups`` or already cut, and returns a smaller one. There
+are cuts for pruned pages, for the first or last rows, for a run of rows that fits memory, and for deferred columns:
+these wait until the predicate's columns show which rows remain.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
 
 UNKNOWN_PAGE = -1
-"""Stands for the one page of a chunk of which no pages are known."""
+"""The page number of a chunk without known pages; it counts as a single page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,7 +35,7 @@ class ChunkPages:
     """Pages in the order of their chunks; every array has shape ``(pages,)``."""
 
     chunk: IntArray
-    """Position of the page's chunk among the chunks that were asked for; ascending."""
+    """Position of the page's chunk among the requested chunks; ascending."""
     page: IntArray
     """Index in the arrays of ``PartitionPages``, or ``UNKNOWN_PAGE``."""
     first_rows: IntArray
@@ -47,7 +45,7 @@ class ChunkPages:
 
     @property
     def is_known(self) -> BoolArray:
-        """False where the page stands for a whole chunk of unknown pages."""
+        """False for a page that represents a whole chunk of unknown pages."""
         return np.not_equal(self.page, UNKNOWN_PAGE)
 
     @property
@@ -75,7 +73,7 @@ def pages_of_chunks(pages: PartitionPages, chunks: IntArray, row_counts: IntArra
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Pieces:
-    """Pieces of some columns of one read, in the order that ``RowGroupRead`` asks for."""
+    """Pieces of some columns of one read, in the order of ``RowGroupRead``."""
 
     columns: IntArray
     starts: IntArray
@@ -87,7 +85,7 @@ class _Pieces:
 
 
 def rows_of(read: RowGroupRead) -> RowSelection:
-    """Return the rows of a read, also where it reads the whole row group."""
+    """Return the rows of a read, even if it reads the whole row group."""
     return RowSelection.of_range(0, read.row_group_rows) if read.selection is None else read.selection
 
 
@@ -96,10 +94,9 @@ def read_pages(
 ) -> RowGroupRead:
     """Read fewer rows of a row group, and only the pages that hold some of them.
 
-    Each column keeps its dictionary page and the pages that overlap the selection; a column of unknown pages, or all of
-    whose pages overlap it, stays as it was. Where cutting one column is worth it, cutting the others costs nothing:
-    requests read over small gaps in any case. Hence the saving of all columns together decides. Deferred columns are cut
-    in the same way.
+    Each column keeps its dictionary page and the pages that overlap the selection. A column of unknown pages, or whose
+    pages all overlap, is unchanged. If cutting one column is worth it, cutting the others costs nothing: requests read
+    over small gaps in any case. So the total saving of all columns decides. Deferred columns are cut in the same way.
     """
     if selection.row_count == 0:
         raise InternalError(f"a read of no rows of row group {read.row_group}")
@@ -149,14 +146,14 @@ def last_rows(read: RowGroupRead, count: int, *, pages: PartitionPages | None, l
 
 
 def without_filter(read: RowGroupRead, output_columns: Collection[int]) -> RowGroupRead:
-    """Leave out the columns that only the predicate needs, for a read of which every selected row matches."""
+    """Drop the columns that only the predicate needs, from a read whose selected rows all match."""
     kept = np.isin(np.array(read.columns, dtype=np.int64), list(output_columns))
     made = tuple(column for column in read.made_columns if column in output_columns)
     return replace(_with_columns(read, kept), made_columns=made, all_rows_match=True)
 
 
 def defer_columns(read: RowGroupRead, first_columns: Collection[int]) -> RowGroupRead:
-    """Let all columns but some wait until those have shown which rows are left."""
+    """Defer all columns but the first ones until these show which rows remain."""
     is_first = np.isin(np.array(read.columns, dtype=np.int64), list(first_columns))
     if is_first.all():
         return read
@@ -167,7 +164,7 @@ def defer_columns(read: RowGroupRead, first_columns: Collection[int]) -> RowGrou
 def narrow_read(
     read: RowGroupRead, surviving: RowSelection, *, pages: PartitionPages | None, least_saving_bytes: int
 ) -> RowGroupRead:
-    """Return the read of the deferred columns, once the rows that satisfy the predicate are known."""
+    """Return the read of the deferred columns, given the rows that satisfy the predicate."""
     if read.deferred is None:
         raise InternalError(f"no column of row group {read.row_group} was deferred")
     narrowed = read_pages(read.deferred, surviving, pages=pages, least_saving_bytes=least_saving_bytes)
@@ -182,7 +179,7 @@ def _list_pages(read: RowGroupRead, pages: PartitionPages) -> ChunkPages:
 
 
 def _pieces_of_pages(read: RowGroupRead, pages: PartitionPages, listed: ChunkPages, kept: BoolArray) -> _Pieces:
-    """Join the pages that are kept, and the dictionary pages before them, where they touch in the file."""
+    """Join the kept pages, and the dictionary pages before them, where they are adjacent in the file."""
     columns, page = listed.chunk[kept], listed.page[kept]
     with_page = distinct_values(columns)
     chunks = read.row_group * pages.column_count + np.array(read.columns, dtype=np.int64)[with_page]
@@ -209,7 +206,7 @@ def _sorted(columns: IntArray, starts: IntArray, stops: IntArray) -> _Pieces:
 def _column_rows(
     read: RowGroupRead, listed: ChunkPages, kept: BoolArray, loses_pages: BoolArray
 ) -> tuple[RowSelection | None, ...]:
-    """Say which rows the fetched pages of each column hold; a page that is kept ends where the next one begins."""
+    """Return the rows in the fetched pages of each column; a kept page ends where the next one begins."""
     of_pages = selections_of(listed.chunk[kept], listed.first_rows[kept], listed.stop_rows[kept], len(read.columns))
     return tuple(
         after if is_cut else before
@@ -218,7 +215,7 @@ def _column_rows(
 
 
 def _with_columns(read: RowGroupRead, kept: BoolArray) -> RowGroupRead:
-    """Keep some of the fetched columns."""
+    """Keep some of the columns to fetch."""
     kept_pieces = kept[read.piece_columns]
     new_position = np.cumsum(kept) - 1
     positions = np.flatnonzero(kept).tolist()
@@ -234,7 +231,7 @@ def _with_columns(read: RowGroupRead, kept: BoolArray) -> RowGroupRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _PageCosts:
-    """What the fetched pages of a read take, compressed and decoded; arrays of shape ``(pages,)``."""
+    """The size of a read's pages, compressed and decoded; arrays of shape ``(pages,)``."""
 
     column: IntArray
     """Position of the page's column in the read."""
@@ -242,10 +239,10 @@ class _PageCosts:
     stop_rows: IntArray
     cost_bytes: npt.NDArray[np.float64]
     each_run_bytes: float
-    """What every run takes anew: dictionaries, and whole chunks of unknown pages."""
+    """What every run needs again: dictionaries, and whole chunks of unknown pages."""
 
     def up_to(self, borders: IntArray, rows: IntArray, side: Literal["left", "right"]) -> npt.NDArray[np.float64]:
-        """Sum the cost of the pages whose row, their first or their last one, is below each border (``right``: or at it)."""
+        """Sum the cost of pages whose row (first or last, by ``rows``) is below each border (``right``: or at it)."""
         order = np.argsort(rows, kind="stable")
         sums = np.concatenate([[0.0], np.cumsum(self.cost_bytes[order])])
         return sums[np.searchsorted(rows[order], borders, side=side)]
@@ -254,10 +251,10 @@ class _PageCosts:
 def split_into_runs(
     read: RowGroupRead, *, pages: PartitionPages | None, row_bytes: npt.NDArray[np.float64], max_bytes: int
 ) -> tuple[RowGroupRead, ...]:
-    """Split a read whose bytes, as fetched and decoded, exceed a limit.
+    """Split a read whose bytes, fetched plus decoded, exceed a limit.
 
-    Cuts lie where pages of the widest column begin, so that few bytes are fetched twice. A run may still exceed the limit:
-    by one such page, and by what every run needs, which is dictionaries and columns of unknown pages.
+    Cuts are at page borders of the widest column, so that few bytes are fetched twice. A run may still exceed the
+    limit: by one such page, and by what every run needs, which is dictionaries and columns of unknown pages.
     """
     if read.deferred is not None:
         raise InternalError("a read is split before columns of it are deferred")
@@ -295,12 +292,12 @@ def _borders(costs: _PageCosts, selection: RowSelection, max_bytes: int) -> list
     begin, end = int(selection.starts[0]), int(selection.stops[-1])
     if not len(costs.column) or costs.each_run_bytes + costs.cost_bytes.sum() <= max_bytes:
         return [begin, end]
-    # A run brings at least as much that is new as it takes anew: smaller ones would cost more network than they save memory.
+    # A run has at least as much new data as it needs again: smaller runs would cost more network than they save memory.
     budget_bytes = max(max_bytes - costs.each_run_bytes, costs.each_run_bytes)
     widest = np.argmax(np.bincount(costs.column, costs.cost_bytes))
     inner = costs.first_rows[(costs.column == widest) & (costs.first_rows > begin) & (costs.first_rows < end)]
     borders = distinct_values(np.concatenate([[begin, end], inner]))
-    # A run takes the pages that begin before its end, without those that end before its start.
+    # A run holds the pages that begin before its end and end after its start.
     begun = costs.up_to(borders, costs.first_rows, "left")
     ended = costs.up_to(borders, costs.stop_rows, "right")
     chosen = [0]

@@ -1,4 +1,4 @@
-"""From reads to requests: the ranges of one object are merged and split, and each byte is given its place in a buffer."""
+"""Turns reads into requests: merges and splits the ranges of one object, and gives each byte its place in a buffer."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class Placement(NamedTuple):
     row_group_read: int
     """Index of the row group read whose buffer receives the bytes."""
     source_offset: int
-    """Where the bytes begin in the answer to the request."""
+    """Offset of the bytes in the answer to the request."""
     destination_offset: int
-    """Where the bytes belong in the row group's buffer, which begins with the magic ``PAR1``."""
+    """Offset of the bytes in the row group's buffer, which begins with the magic ``PAR1``."""
     length_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Placements:
-    """Every copy that takes fetched bytes of one partition to their final place, ordered by request."""
+    """All copies of one partition's fetched bytes to their final places, ordered by request."""
 
     row_group_read: npt.NDArray[np.int64]
     """Index into the row group reads, shape ``(placements,)``."""
@@ -53,14 +53,14 @@ class Placements:
     """The placements of request ``i`` are ``[first_of_request[i], first_of_request[i + 1])``."""
 
     def of_request(self, request: int) -> list[Placement]:
-        """Return the copies that the answer to one request allows."""
+        """Return the copies from the answer to one request."""
         span = slice(self.first_of_request[request], self.first_of_request[request + 1])
         fields = (self.row_group_read, self.source_offset, self.destination_offset, self.length_bytes)
         return [Placement(*row) for row in zip(*(field[span].tolist() for field in fields), strict=True)]
 
 
 def place(row_groups: Sequence[RowGroupRead], requests: Sequence[PlannedRequest]) -> Placements:
-    """Compute where the bytes of each request go. Every byte of every chunk is placed exactly once."""
+    """Compute the destinations of each request's bytes. Every byte of every chunk is placed exactly once."""
     return place_ranges(
         _joined([read.piece_starts for read in row_groups]),
         _joined([read.piece_stops for read in row_groups]),
@@ -79,8 +79,8 @@ def place_ranges(  # noqa: PLR0913, PLR0917 - parallel arrays of ranges and of r
     request_starts: npt.NDArray[np.int64],
     request_stops: npt.NDArray[np.int64],
 ) -> Placements:
-    """Compute where the bytes of each request go, as :func:`place` does, for ranges of any origin."""
-    # One pair per chunk and request that share bytes.
+    """Compute the destinations of each request's bytes like :func:`place`, for ranges of any origin."""
+    # One pair per range and request that share bytes.
     first_request = np.searchsorted(request_stops, chunk_starts, side="right")
     stop_request = np.searchsorted(request_starts, chunk_stops, side="left")
     pairs_of_chunk = np.where(chunk_stops > chunk_starts, np.maximum(stop_request - first_request, 0), 0)
@@ -98,7 +98,7 @@ def place_ranges(  # noqa: PLR0913, PLR0917 - parallel arrays of ranges and of r
     destinations = chunk_destinations[chunk] + starts - chunk_starts[chunk]
     read = chunk_read[chunk]
 
-    # Copies that continue each other become one: chunks that touch in the file also touch in the buffer.
+    # Adjacent copies become one: chunks that are adjacent in the file are also adjacent in the buffer.
     begins = np.ones(len(chunk), dtype=bool)
     begins[1:] = (
         (request[1:] != request[:-1])
@@ -132,7 +132,7 @@ def plan_native_requests(  # noqa: PLR0913 - knobs are required keywords here; t
     part_bytes: int | None = None,
     stage: int = 1,
 ) -> tuple[PlannedRequest, ...]:
-    """Plan the requests that bring all slices of one partition; slices that touch in a file are merged."""
+    """Plan the requests that fetch all slices of one partition; slices that are adjacent in a file are merged."""
     requests: list[PlannedRequest] = []
     for number, file in enumerate(reads[0].files if reads else ()):
         coalesced = coalesce(
@@ -158,8 +158,8 @@ def plan_native_requests(  # noqa: PLR0913 - knobs are required keywords here; t
 
 
 def _reasons(reads: Sequence[NativeRead], coalesced: CoalescedRequests, what: str) -> Iterator[str]:
-    """Yield one text per request to a file: the rows of the slices that it serves, and ``what`` it brings of them."""
-    # A request is served by the slices whose requests it lies among: both ascend, so these are neighbours.
+    """Yield one text per request to a file: the rows of the slices that it serves, and ``what`` it fetches of them."""
+    # Requests and slices both ascend, so the slices that a request serves are neighbours.
     requests = np.arange(len(coalesced.starts))
     is_served = coalesced.stop_request > coalesced.first_request
     slices = np.flatnonzero(is_served)
@@ -175,13 +175,13 @@ def _reasons(reads: Sequence[NativeRead], coalesced: CoalescedRequests, what: st
 
 
 def place_native(reads: Sequence[NativeRead], requests: Sequence[PlannedRequest]) -> Placements:
-    """Compute where the bytes of each request go. Every byte of every slice is placed exactly once."""
+    """Compute the destinations of each request's bytes. Every byte of every slice is placed exactly once."""
     if not reads:
         return place_ranges(*(np.empty(0, dtype=np.int64) for _ in range(6)))
     files = reads[0].files
     starts = np.stack([read.starts for read in reads])
     stops = np.stack([read.stops for read in reads])
-    # The files are laid out one behind the other, so that an offset says which file it is in.
+    # The files are laid out one after the other, so that an offset identifies its file.
     file_bytes = stops.max(axis=0)
     file_offsets = np.cumsum(file_bytes) - file_bytes
     offset_by_path = {file.path: int(offset) for file, offset in zip(files, file_offsets, strict=True)}
@@ -198,26 +198,26 @@ def place_native(reads: Sequence[NativeRead], requests: Sequence[PlannedRequest]
 
 
 _SEPARATION_BYTES = 1024 * MIB
-"""What lies between two objects on the axis: more than any gap that is read over, and longer than any request."""
+"""Distance between two objects on the axis: more than any gap that is read over, and longer than any request."""
 
 _LONGEST_AXIS_BYTES = 1 << 62
 
 _NO_ROW_GROUP = -1
-"""Instead of the number of a row group, for ranges of native files."""
+"""Replaces the row group's number for ranges of native files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReadRanges:
-    """Ranges of several objects, which lie one behind the other; arrays of shape ``(ranges,)``."""
+    """Ranges of several objects, laid out one after the other; arrays of shape ``(ranges,)``."""
 
     starts: npt.NDArray[np.int64]
     stops: npt.NDArray[np.int64]
     borders: npt.NDArray[np.int64] | None = None
-    """Where row groups begin, as far as requests had better begin there; see :func:`coldparquet.plan.coalesce.coalesce`."""
+    """Where row groups begin; requests preferably begin there, see :func:`coldparquet.plan.coalesce.coalesce`."""
 
     @classmethod
     def of(cls, reads: Iterable[PlannedRead]) -> ReadRanges | None:
-        """Collect the ranges of reads, but for those deferred."""
+        """Collect the ranges of reads, except deferred ones."""
         nothing = np.empty(0, np.int64)
         starts, stops, objects, row_groups = [nothing], [nothing], [nothing], [nothing]
         files_before, partition, files = 0, -1, 0
@@ -240,7 +240,7 @@ class ReadRanges:
 
     @classmethod
     def of_each(cls, reads: Sequence[RowGroupRead]) -> ReadRanges | None:
-        """Collect the ranges of reads that are never coalesced with each other, such as those deferred."""
+        """Collect the ranges of reads that are never coalesced with each other, such as deferred ones."""
         nothing = np.empty(0, np.int64)
         starts = [read.piece_starts for read in reads]
         stops = [read.piece_stops for read in reads]
@@ -265,7 +265,7 @@ class ReadRanges:
         return cls(starts=starts, stops=stops, borders=borders)
 
     def request_lengths(self, coalescing: Coalescing, *, part_bytes: int) -> npt.NDArray[np.int64]:
-        """Return the length of each request that would bring the ranges, shape ``(requests,)``."""
+        """Return the length of each request that the ranges would need, shape ``(requests,)``."""
         found = coalesce(
             self.starts,
             self.stops,
@@ -278,13 +278,13 @@ class ReadRanges:
         return lengths
 
     def count_and_bytes(self, coalescing: Coalescing, *, part_bytes: int) -> tuple[int, int]:
-        """Return how many requests would bring the ranges, and how many bytes they would fetch."""
+        """Return how many requests the ranges would need, and how many bytes these would fetch."""
         lengths = self.request_lengths(coalescing, part_bytes=part_bytes)
         return len(lengths), int(lengths.sum())
 
 
 def first_bytes(starts: npt.NDArray[np.int64], row_groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return where each row group begins, which need not be with its first range; other offsets mean nothing."""
+    """Return the first byte of each row group, which need not be in its first range; other offsets mean nothing."""
     begins = np.full(int(row_groups.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     in_row_group = row_groups >= 0
     np.minimum.at(begins, row_groups[in_row_group], starts[in_row_group])
@@ -294,7 +294,7 @@ def first_bytes(starts: npt.NDArray[np.int64], row_groups: npt.NDArray[np.int64]
 def moves_onto_one_axis(
     starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], objects: npt.NDArray[np.int64], object_count: int
 ) -> npt.NDArray[np.int64] | None:
-    """Place objects one behind the other, further from each other than any request reaches."""
+    """Lay out objects one after the other, further apart than any request reaches."""
     begins, ends = np.full(object_count, np.iinfo(np.int64).max), np.zeros(object_count, np.int64)
     np.minimum.at(begins, objects, starts)
     np.maximum.at(ends, objects, stops)
@@ -309,7 +309,7 @@ def moves_onto_one_axis(
 
 
 def shortened_to(requests: Sequence[PlannedRequest], read: PlannedRead) -> tuple[PlannedRequest, ...]:
-    """Shorten requests to what a read still needs of them: no more of them, and no other bytes."""
+    """Shorten requests to the bytes that a read still needs; drop those that it no longer needs."""
     if isinstance(read, NativeRead):
         return tuple(requests)
     order = np.argsort(read.piece_starts, kind="stable")
@@ -325,12 +325,12 @@ def shortened_to(requests: Sequence[PlannedRequest], read: PlannedRead) -> tuple
 
 
 _MOST_RANGES_AT_ONCE = 100_000
-"""Bounds the memory; so many take milliseconds."""
+"""Bounds the memory; this many ranges take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadsOfObject:
-    """Reads of one object, whose chunks are merged with each other, also those of different row groups."""
+    """Reads of one object, whose chunks are merged with each other, even across row groups."""
 
     path: str
     column_names: Mapping[int, str]
@@ -347,7 +347,7 @@ def plan_requests(
     part_bytes: int | None = None,
     stage: int = 1,
 ) -> tuple[PlannedRequest, ...]:
-    """Plan the requests that bring all chunks of reads."""
+    """Plan the requests that fetch all chunks of reads."""
     requests: list[PlannedRequest] = []
     batch: list[ReadsOfObject] = []
     range_count = 0
@@ -378,7 +378,7 @@ def _plan_at_once(
     is_alone = len(objects) == 1
     moves = np.zeros(1, np.int64) if is_alone else moves_onto_one_axis(starts, stops, owners, len(objects))
     if moves is None:
-        half = len(objects) // 2  # offsets of damaged metadata: one object alone needs no room
+        half = len(objects) // 2  # the offsets are of damaged metadata; a single object always fits
         return [
             request
             for some in (objects[:half], objects[half:])
@@ -396,7 +396,7 @@ def _plan_at_once(
     row_groups = np.repeat([read.row_group_in_file for _, read in reads], counts)[is_filled].tolist()
     names = list(compress(_names(objects), is_filled.tolist()))
     served = list(_served_ranges(coalesced))
-    # The first range that a request serves tells whose it is.
+    # The first range that a request serves identifies its object.
     owner_of = owners[[ranges[0] for ranges, _ in served]] if served else owners
     begins, ends = coalesced.starts - moves[owner_of], coalesced.stops - moves[owner_of]
     return [
@@ -414,7 +414,7 @@ def _plan_at_once(
 
 
 def _names(objects: Sequence[ReadsOfObject]) -> Iterator[str]:
-    """Yield the name of the column of each piece."""
+    """Yield the column name of each piece."""
     for of_object in objects:
         for read in of_object.reads:
             of_columns = [of_object.column_names[column] for column in read.columns]
@@ -422,7 +422,7 @@ def _names(objects: Sequence[ReadsOfObject]) -> Iterator[str]:
 
 
 def _served_ranges(coalesced: CoalescedRequests) -> Iterator[tuple[list[int], str]]:
-    """Yield for each request the ranges that it serves, and which part of its range it is where that is split."""
+    """Yield for each request the ranges that it serves and, if its range is split, which part it fetches."""
     requests_of_range = coalesced.stop_request - coalesced.first_request
     served: IntArray = np.repeat(np.arange(len(requests_of_range)), requests_of_range)
     part = np.arange(len(served)) - np.repeat(np.cumsum(requests_of_range) - requests_of_range, requests_of_range)
@@ -437,5 +437,5 @@ def _served_ranges(coalesced: CoalescedRequests) -> Iterator[tuple[list[int], st
 
 
 def _served_chunks(row_groups: list[int], column_names: list[str]) -> str:
-    """Name the row groups and columns of chunks, which are given by the numbers of the ones and the names of the others."""
+    """Name the row groups and columns of chunks, given a row group number and a column name for each."""
     return f"{row_group_spans(list(dict.fromkeys(row_groups)))}: {few_of(list(dict.fromkeys(column_names)))}"

@@ -1,6 +1,7 @@
-"""From sidecars to the row groups and column chunks that a question needs. Pure: no byte is fetched here.
+"""Selects the row groups and column chunks that a question needs, given the sidecars. No byte is fetched here.
 
-They are made, not fetched. Planning looks for them, and decoding asks again which of the two a chunk is.
+Chunks that are null or constant in every row are made, not fetched. Planning finds them; decoding asks again which of
+the two a chunk is.
 """
 
 from __future__ import annotations
@@ -47,25 +48,25 @@ if TYPE_CHECKING:
 
 
 _NOT_FROM_BOUNDS = frozenset({Comparison.FLOAT, Comparison.BOOLEAN, Comparison.NONE})
-"""Equal bounds of these do not tell the values: of floats they leave NaN out, and 0.0 bounds -0.0 as well."""
+"""Equal bounds of these types do not determine the value: float bounds exclude NaN, and 0.0 also bounds -0.0."""
 
 _NUMBER_BYTES = {PhysicalType.INT32: 4, PhysicalType.INT64: 8}
 
 _EXACT_BOUND = STAT_PRESENT | STAT_EXACT
 _CONSTANT_FLAGS = STAT_NULL_COUNT_PRESENT | _EXACT_BOUND | _EXACT_BOUND << STAT_MAX_SHIFT
-"""STAT_FLAGS of every chunk that is known to hold one value."""
+"""STAT_FLAGS of every chunk known to hold a single value."""
 
 _INLINED_FLAGS = STAT_INLINED | STAT_INLINED << STAT_MAX_SHIFT
 
 _LENGTH_BYTES = 4
-"""In the plain encoding a byte string of any length begins with its length."""
+"""In the plain encoding a variable-length byte string begins with its length."""
 
 
 def null_chunks(table: RowGroupTable, column: int, row_groups: npt.NDArray[np.intp]) -> BoolArray:
-    """Tell which chunks of a column are NULL, or what its type has instead, in every row."""
+    """Tell which chunks of a column are NULL in every row, or have its type's replacement for NULL."""
     descriptor, chunks = table.column(column), table.chunks(column)
     # In a nested column a null count may count elements, so only flat columns prove that all rows are null.
-    # A REQUIRED column cannot mark nulls: rows counted as such hold 0 in BYTE and its like, and unknown values else.
+    # A REQUIRED column cannot mark nulls: rows counted as such hold 0 in BYTE, SHORT and CHAR, else unknown values.
     if descriptor.max_rep_level or not (descriptor.max_def_level or table.column_type(column).never_null):
         return np.zeros(len(row_groups), dtype=np.bool_)
     result: BoolArray = chunks.has_null_count[row_groups] & (
@@ -82,7 +83,7 @@ def made_chunks(
     *,
     make_constant_columns: bool,
 ) -> BoolArray:
-    """Tell which of many chunks are made: those of :func:`null_chunks` and, if asked for, of :func:`constant_chunks`."""
+    """Tell which chunks are made: those of :func:`null_chunks` and, on request, of :func:`constant_chunks`."""
     stat_flags = words[..., CHUNK_PACKED_WORD] >> np.uint64(8 * STAT_FLAGS_BYTE)
     null_counts = words[..., CHUNK_NULL_COUNT_WORD]
     may_be_null = (stat_flags & np.uint64(STAT_NULL_COUNT_PRESENT)) != 0
@@ -100,10 +101,10 @@ def made_chunks(
 
 
 def constant_chunks(table: RowGroupTable, column: int, row_groups: npt.NDArray[np.intp]) -> BoolArray:
-    """Tell which chunks of a column hold one value in every row, so that :func:`constant_bytes` are this value.
+    """Tell which chunks of a column hold one value in every row, so that :func:`constant_bytes` returns it.
 
-    Bounds between which all values lie and that are equal leave room for one value only, in whatever order. Byte strings
-    of variable length are the exception: writers cut long bounds without always saying so.
+    Equal bounds that enclose all values permit only one value, in any order. Byte strings of variable length are the
+    exception: writers truncate long bounds without always marking them.
     """
     return _CONSTANT_CHUNKS.of(table, column)[row_groups]
 
@@ -113,7 +114,7 @@ def _constant_chunks_of_column(table: RowGroupTable, column: int) -> BoolArray:
     descriptor, chunks = table.column(column), table.chunks(column)
     if descriptor.max_rep_level or descriptor.max_def_level > 1 or not _may_be_equal(chunks, descriptor):
         return nowhere
-    # Bounds of a designated timestamp may be just its first and last value, whether or not the rows are in order.
+    # Bounds of a designated timestamp may be just its first and last value, even if the rows are out of order.
     if column == table.designated_timestamp:
         return nowhere
     column_type = table.column_type(column)
@@ -135,20 +136,20 @@ _CONSTANT_CHUNKS = ColumnFacts(_constant_chunks_of_column)
 
 
 def constant_bytes(table: RowGroupTable, column: int, row_group: int) -> bytes:
-    """Return the value of a chunk that :func:`constant_chunks` has found, in Parquet's plain encoding."""
+    """Return the value of a chunk found by :func:`constant_chunks`, in Parquet's plain encoding."""
     lower, descriptor = table.chunks(column).min, table.column(column)
     if descriptor.physical_type is PhysicalType.BYTE_ARRAY:
         value = lower.bytes_at(row_group) or b""
         return len(value).to_bytes(_LENGTH_BYTES, "little") + value
     width = _NUMBER_BYTES.get(descriptor.physical_type, descriptor.fixed_byte_length)
     if lower.inlined[row_group]:
-        # Values of one width are read at this width, whatever the stored size says.
+        # Values of one width are read at this width; the stored size is ignored.
         return int(lower.raw[row_group]).to_bytes(PREFIX_BYTES, "little")[:width]
     return lower.bytes_at(row_group) or b""
 
 
 def _may_be_equal(chunks: ChunkColumn, descriptor: ColumnDescriptor) -> bool:
-    """Tell quickly whether a column has any bounds that can be equal; most columns have none."""
+    """Tell quickly whether any bounds of a column can be equal; in most columns none can."""
     is_long = descriptor.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY and (
         descriptor.fixed_byte_length > PREFIX_BYTES
     )
@@ -175,25 +176,25 @@ def _are_equal(lower: Side, upper: Side, candidates: npt.NDArray[np.intp], *, is
 
 
 _COUNT_WORDS = slice(CHUNK_NUM_VALUES_WORD, CHUNK_TOTAL_COMPRESSED_WORD + 1)
-"""The words of a chunk with the number of its values and its place."""
+"""The words of a chunk with its number of values and its place."""
 
 _LARGEST_COUNT = 2**63 - 1
 
 _MAX_ROW_GROUP_ROWS = 2**31 - 1
-"""Row groups of writers hold a few million rows. Damaged metadata may claim any number, and a column that is made
-without fetching would be made that long."""
+"""Writers' row groups hold a few million rows. Damaged metadata may claim any number, and columns made without fetching
+would then be that long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrunedRowGroups:
-    """What pruning left of the row groups of one partition, or of many: what is read of each, as arrays."""
+    """What pruning left of the row groups of one partition, or of many, as arrays."""
 
     row_groups: npt.NDArray[np.intp]
-    """Those that survive, ascending, shape ``(left,)``."""
+    """Surviving row groups, ascending, shape ``(left,)``."""
     row_counts: IntArray
     """Their rows, shape ``(left,)``."""
     all_rows_match: BoolArray
-    """Where every row satisfies the predicate, shape ``(left,)``."""
+    """Whether every row satisfies the predicate, shape ``(left,)``."""
     columns: tuple[int, ...]
     """The columns of the result and of the predicate, ascending."""
     starts: IntArray
@@ -201,7 +202,7 @@ class PrunedRowGroups:
     stops: IntArray
     """One past the last byte."""
     is_wanted: BoolArray
-    """Whether the chunk is needed at all, same shape: not if it only serves a predicate that every row satisfies."""
+    """Whether the chunk is needed, same shape: not if it only serves a predicate that every row satisfies."""
     is_made: BoolArray
     """Whether it is made, not fetched."""
     report: PruneReport | None
@@ -214,7 +215,7 @@ class PrunedRowGroups:
 
     @property
     def fetched_bytes(self) -> IntArray:
-        """Bytes that are fetched of each row group that is left, shape ``(left,)``."""
+        """Bytes to fetch of each surviving row group, shape ``(left,)``."""
         result: IntArray = np.where(self.is_fetched, self.stops - self.starts, 0).sum(axis=1)
         return result
 
@@ -255,10 +256,10 @@ class PrunedRowGroups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """What the reads of row groups have in common that fetch and make the same columns, in whatever partition."""
+    """What reads that fetch and make the same columns share, across row groups and partitions."""
 
     fetched: npt.NDArray[np.intp] | slice
-    """Positions among the columns; a slice for all of them, so that what it takes of an array is not copied."""
+    """Positions among the columns; a slice if all are meant, which selects from an array without a copy."""
     columns: tuple[int, ...]
     column_rows: tuple[None, ...]
     piece_columns: npt.NDArray[np.int64]
@@ -267,7 +268,7 @@ class _Parts:
 
 @lru_cache(maxsize=1024)
 def _parts_of(columns: tuple[int, ...], is_wanted: bytes, is_made: bytes) -> _Parts:
-    """Tell what is fetched and made of columns, given one byte for each of them."""
+    """Determine the columns to fetch and to make, given one byte for each of them."""
     wanted, made = np.frombuffer(is_wanted, np.bool_), np.frombuffer(is_made, np.bool_)
     (fetched,) = (wanted & ~made).nonzero()
     return _Parts(
@@ -290,8 +291,8 @@ def prune_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their
 ) -> PrunedRowGroups:
     """Prune the row groups of one partition, or of many, and list the chunks that the survivors need.
 
-    A row group in which every row matches needs no chunk for the predicate alone. A chunk that is null in every row, or
-    holds one value in every row, is made, not fetched.
+    A row group in which every row matches needs no chunks for the predicate alone. A chunk with NULL or the same value
+    in every row is made, not fetched.
     """
     _check_row_counts(table)
     survives = table.row_counts > 0
@@ -325,7 +326,7 @@ def prune_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their
         row_counts=table.row_counts[surviving],
         all_rows_match=all_match[surviving],
         columns=columns,
-        starts=starts.copy(),  # a view would keep all words of the chunks
+        starts=starts.copy(),  # a view would keep all words of the chunks in memory
         stops=stops,
         is_wanted=is_output | ~all_match[surviving, np.newaxis],
         is_made=is_made,
@@ -346,7 +347,7 @@ def _check_row_counts(table: RowGroupTable) -> None:
 
 
 def _refuse_counts(table: RowGroupTable, columns: Sequence[int]) -> None:
-    """Gather the counts one by one, of which at least one is beyond any file, so that the error says which."""
+    """Read the counts one by one so that the error names the bad one: at least one is too large for any file."""
     for chunks in map(table.chunks, columns):
         _ = chunks.num_values, chunks.byte_range_start, chunks.total_compressed_bytes
 

@@ -1,7 +1,7 @@
-"""Estimate how many rows a predicate leaves. Only costs depend on it, never which rows are found.
+"""Estimates how many rows a predicate leaves. Only costs depend on it, never which rows are found.
 
-Values are taken to be spread evenly between their bounds, and conditions to be independent. Where nothing is known the
-estimate is high: techniques that pay when few rows are left are then not used.
+Values are assumed to be spread evenly between their bounds, and conditions to be independent. Without information the
+estimate is high: techniques that need few remaining rows are then not used.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _BELOW = frozenset({Operator.LESS, Operator.LESS_OR_EQUAL})
 _ABOVE = frozenset({Operator.GREATER, Operator.GREATER_OR_EQUAL})
 
 _UNKNOWN_RANGE = 0.5
-"""Fraction of the values that a comparison with ``<`` or ``>`` leaves where there are no bounds."""
+"""Fraction of the values that a comparison with ``<`` or ``>`` leaves without bounds."""
 
 _REPETITION_BYTES = 2
-"""What LZ codecs spend on pointing at an earlier value, besides the bits that tell values apart. They code repetitions, but
-not how often each value occurs."""
+"""Bits that LZ codecs spend on a reference to an earlier value, besides the bits that distinguish values. They code
+repetitions, but not how often each value occurs."""
 
 _IN_ORDER = 0.9
-"""So many row groups have to lie behind the one before, for a column to count as clustered."""
+"""A column counts as clustered if this part of its row groups follow the previous one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,22 +62,22 @@ class ValueCounts:
 
     null_fraction: FloatArray
     distinct_values: FloatArray
-    """Among how many values each row chooses; at least 1, and often more than there are rows."""
+    """Number of values that each row chooses from; at least 1, and often more than there are rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Outcomes:
-    """Fractions of the rows for which a condition is true, and false. Where nothing is known both are 1."""
+    """Fractions of the rows for which a condition is true, and false. If nothing is known, both are 1."""
 
     true: FloatArray
     false: FloatArray
 
 
 def count_values(table: RowGroupTable, places: Mapping[int, int | None]) -> dict[int, ValueCounts]:
-    """Estimate how many values the columns of a predicate have.
+    """Estimate how many distinct values the columns of a predicate have.
 
-    A writer that counted distinct values is believed. Otherwise the size of a chunk tells: no row takes fewer bits than
-    it needs to choose among the values, however it is encoded.
+    A writer's distinct count is trusted. Otherwise the size of a chunk gives an estimate: in any encoding, a row takes
+    at least the bits needed to choose among the values.
     """
     return {index: _VALUE_COUNTS.of(table, place) for index, place in places.items() if place is not None}
 
@@ -89,7 +89,7 @@ def _count(table: RowGroupTable, column: int) -> ValueCounts:
     bytes_each = chunks.total_compressed_bytes / present
     is_lz = (chunks.codec == Codec.SNAPPY) | (chunks.codec == Codec.LZ4_RAW)
     is_plain_lz = is_lz & (chunks.encodings & np.uint8(ENCODING_RLE_DICTIONARY) == 0)
-    # Values of 8 bytes or more that hardly shrink do not repeat.
+    # Values of 8 bytes or more that hardly compress do not repeat.
     bytes_each = np.where(is_plain_lz & (bytes_each < WORD_BYTES), bytes_each - _REPETITION_BYTES, bytes_each)
     distinct = np.exp2(np.clip(8 * bytes_each, 0, 256))
     try:
@@ -132,10 +132,10 @@ def clustered_fields(
     *,
     borders: IntArray,
 ) -> dict[int, BoolArray]:
-    """Find the columns of a predicate whose values lie near each other in a file, so that pages tell them apart.
+    """Find the columns of a predicate whose similar values are close together in a file, so that pages separate them.
 
-    These are the designated timestamp, the first column of the sort order, and numbers of which nearly every row group
-    begins where the one before ends, or the other way round.
+    These are the designated timestamp and the first column of the sort order. Numeric columns count if nearly every row
+    group begins where the previous one ends, or the other way round.
     """
     in_file_order = {table.designated_timestamp, *table.sorting_columns[:1]}
     everywhere = np.ones(table.row_group_count, np.bool_)
@@ -162,8 +162,8 @@ def _where_in_order(bounds: Bounds | None, borders: IntArray) -> BoolArray:
 
     ascending, descending = count(lower[1:] >= upper[:-1]), count(upper[1:] <= lower[:-1])
     in_order = np.maximum(ascending, descending) / np.maximum(count(follows), 1) >= _IN_ORDER
-    # Row groups of one and the same value are in any order, and pages tell nothing: so some must have more than one value, or
-    # another value than the one before.
+    # Row groups of one and the same value are in any order, and pages cannot separate them. So some row group must have
+    # several values, or another value than the previous one.
     varies = np.zeros(len(lengths), np.bool_)
     varies[partition[lower < upper]] = True
     varies[partition[1:][follows & (lower[1:] != lower[:-1])]] = True
@@ -172,14 +172,14 @@ def _where_in_order(bounds: Bounds | None, borders: IntArray) -> BoolArray:
 
 @dataclass(frozen=True, slots=True)
 class _Range(BoundPredicate):
-    """Comparisons of one field with ``<`` or ``>`` joined by AND: its two ends are anything but independent."""
+    """Comparisons of one field with ``<`` or ``>`` joined by AND: the two ends are not independent."""
 
     field: BoundField
     parts: tuple[BoundComparison, ...]
 
 
 def _join_ranges(parts: tuple[BoundPredicate, ...]) -> list[BoundPredicate]:
-    """Put the comparisons of one field together."""
+    """Group the comparisons of each field."""
     by_field: dict[BoundField, list[BoundComparison]] = {}
     others: list[BoundPredicate] = []
     for part in parts:
@@ -261,7 +261,7 @@ def _not(outcomes: _Outcomes) -> _Outcomes:
 
 
 def _fraction(leaf: BoundComparison | BoundIn, bounds: Bounds, distinct: FloatArray) -> FloatArray:
-    """Estimate for which part of the values that are not NULL a condition holds."""
+    """Estimate the fraction of non-NULL values for which a condition holds."""
     search = leaf.search if isinstance(leaf, BoundIn) else SortedValues.of((leaf.value,))
     distinct = np.minimum(distinct, _whole_numbers_between(bounds))
     match leaf:
@@ -276,7 +276,7 @@ def _fraction(leaf: BoundComparison | BoundIn, bounds: Bounds, distinct: FloatAr
 
 
 def _fraction_between(parts: tuple[BoundComparison, ...], bounds: Bounds) -> FloatArray:
-    """Estimate which part of the values satisfies all comparisons with ``<`` and ``>``."""
+    """Estimate the fraction of values that satisfies all comparisons with ``<`` and ``>``."""
     below = above = np.ones(len(bounds.may_hold_values))
     for part in parts:
         fraction = _fraction_below(SortedValues.of((part.value,)), bounds)
@@ -289,7 +289,7 @@ def _fraction_between(parts: tuple[BoundComparison, ...], bounds: Bounds) -> Flo
 
 
 def _count_within(search: SortedValues, bounds: Bounds) -> FloatArray:
-    """Count the literals that lie within the bounds."""
+    """Count the literals within the bounds."""
     first: IntArray = np.zeros(len(bounds.may_hold_values), np.int64)
     stop = np.full_like(first, len(search.values))
     if bounds.lower is not None:
@@ -301,7 +301,7 @@ def _count_within(search: SortedValues, bounds: Bounds) -> FloatArray:
 
 
 def _whole_numbers_between(bounds: Bounds) -> FloatArray:
-    """Count the values that a column of whole numbers can have; infinity for other columns."""
+    """Count the possible values between the bounds of an integer column; infinity for other columns."""
     lower, upper = bounds.lower, bounds.upper
     if not (isinstance(lower, NumericSide) and isinstance(upper, NumericSide)) or lower.numbers.dtype.kind == "f":
         return np.full(len(bounds.may_hold_values), np.inf)
@@ -310,19 +310,19 @@ def _whole_numbers_between(bounds: Bounds) -> FloatArray:
 
 
 def _fraction_below(search: SortedValues, bounds: Bounds) -> FloatArray:
-    """Estimate which part of the values lies below the one literal; NaN where it is not known."""
+    """Estimate the fraction of values below the single literal; NaN if unknown."""
     if bounds.lower is None or bounds.upper is None:
         return np.full(len(bounds.may_hold_values), np.nan)
     value = search.keys[0] if search.prefixes is None else search.prefixes[0]
     lower, upper = _positions(bounds.lower), _positions(bounds.upper)
     with np.errstate(
         divide="ignore", invalid="ignore", over="ignore"
-    ):  # the extremes of doubles are further apart than any
+    ):  # the distance between extreme doubles overflows
         fraction = (float(value) - lower) / (upper - lower)
     known = bounds.lower.known & bounds.upper.known & np.isfinite(fraction)
     return np.where(known, np.clip(fraction, 0, 1), np.nan)
 
 
 def _positions(side: Side) -> FloatArray:
-    """Place bounds on a line: numbers as they are, byte strings by their first 8 bytes."""
+    """Map bounds to a number line: numbers as they are, byte strings by their first 8 bytes."""
     return side.numbers.astype(np.float64) if isinstance(side, NumericSide) else side.prefixes.astype(np.float64)

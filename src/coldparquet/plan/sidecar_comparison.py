@@ -1,12 +1,12 @@
-"""A sidecar against the Parquet footer that it stands for.
+"""Compares a sidecar with the Parquet footer that it describes.
 
-Both sides are sidecars: the one that was found, and one that was derived from the footer. So the rules of the
-derivation (which bounds deserve trust, what a dictionary offset of 0 means) are in one place, and comparing is comparing
-arrays, one per column and field, over all row groups.
+Both sides are sidecars: the existing one, and one derived from the footer. So the rules of the derivation (which bounds
+are trustworthy, what a dictionary offset of 0 means) are in one place. The comparison is one of arrays over all row
+groups, one per column and field.
 
-What only one side knows is no contradiction. The sidecar may know less than the footer; reads then fetch more than they
-must. It may state what the footer does not vouch for; then nobody can tell without the pages, except for the bounds of
-the designated timestamp, which QuestDB takes from the pages where a footer has none.
+A fact on one side only is no contradiction. The sidecar may know less than the footer; reads then fetch more than
+necessary. It may state what the footer does not confirm; then only the pages could decide. The exception are the bounds
+of the designated timestamp: QuestDB takes them from the pages if a footer has none.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _SEVERITIES: dict[_Kind, Severity] = {
 
 
 def compare_sidecars(found: Sidecar, derived: Sidecar, *, remedy: str) -> tuple[Finding, ...]:
-    """Compare a sidecar with the one that its Parquet footer gives."""
+    """Compare a sidecar with the one derived from its Parquet footer."""
     differences = list(_differing_numbers(found, derived))
     if found.column_count == derived.column_count:
         differences += _differing_columns(found, derived)
@@ -97,7 +97,7 @@ def compare_sidecars(found: Sidecar, derived: Sidecar, *, remedy: str) -> tuple[
 class _Difference:
     field: str
     found: str = ""
-    """The value in the sidecar, of the first differing row group."""
+    """The value in the sidecar, in the first differing row group."""
     true: str = ""
     """The value in the footer, likewise."""
     kind: _Kind = "SidecarDiffers"
@@ -142,7 +142,7 @@ def _differing_row_counts(found: Sidecar, derived: Sidecar) -> Iterator[_Differe
 
 
 def _suspect_columns(found: Sidecar, derived: Sidecar) -> list[int]:
-    """Return the columns whose chunks deserve a closer look: not word for word alike, or with bounds out of line."""
+    """Return the columns whose chunks need a full comparison: their words differ, or their bounds are out of order."""
     column_count, row_group_count = derived.column_count, derived.row_group_count
     if column_count == 0:
         return []
@@ -243,7 +243,7 @@ def _contradictions(
 
 
 def _shown_bound(bounds: RawBounds, row_group: int) -> str:
-    """Write the bytes of one bound in the order in which they are stored."""
+    """Write the bytes of one bound in storage order."""
     value = bounds.bytes_at(row_group) or b""
     shown = value[:_LONGEST_SHOWN_BOUND_BYTES].hex()
     return f"0x{shown}..." if len(value) > _LONGEST_SHOWN_BOUND_BYTES else f"0x{shown}"
@@ -254,7 +254,7 @@ def _shown(value: object) -> str:
 
 
 def _findings(differences: Iterable[_Difference], remedy: str) -> Iterator[Finding]:
-    """Say everything once: differences of one field in many columns become a few findings and a count."""
+    """Report each difference once: those of one field in many columns become a few findings and a count."""
     alike: dict[tuple[_Kind, str], list[_Difference]] = defaultdict(list)
     for difference in differences:
         alike[difference.kind, difference.field].append(difference)

@@ -1,17 +1,13 @@
-"""What the metadata proves about the values of a column: the statistics of a sidecar, or the name of a directory.
+"""Decides what metadata proves about the values of a column: statistics of a sidecar, or the name of a directory.
 
-A sidecar's bounds are believed only as far as its writers deserve it: what QuestDB and others are known to get wrong is
-left out here, so that pruning itself needs no exceptions. Where this module errs, it errs towards "not known".
+A sidecar's bounds are trusted only as far as its writers deserve it. What QuestDB and other writers are known to get
+wrong is dropped here, so that pruning itself needs no exceptions. If in doubt, this module says "unknown".
 
-Statistics of a column whose type was changed since: what they prove about the converted values.
+After a type change, statistics prove something about the converted values only in some cases. Bounds stay bounds if the
+conversion keeps the order, makes no value of a null, and makes no null of a value. Such bounds may be rounded like the
+values. All other statistics prove nothing: no row group is dropped, and none is taken as a whole.
 
-Bounds stay bounds where the conversion keeps the order, makes no value of a null, and makes a null of no value; such a
-bound may be rounded as the values are. Everything else proves nothing, so no row group is dropped and none is taken as
-a whole.
-
-What a writer stored about the values of many chunks, or pages, of one column: the shape that both have.
-
-``plan/statistics.py`` says how far it may be believed, once for chunks and pages alike.
+Chunks and pages store their statistics in the same shape, so both share these rules.
 """
 
 from __future__ import annotations
@@ -43,10 +39,10 @@ Fact = TypeVar("Fact")
 
 
 class ColumnFacts(Generic[Fact]):
-    """One fact about every column of every sidecar, or stack of sidecars, that is in use.
+    """One fact about every column of every sidecar, or stack of sidecars, in use.
 
     Args:
-        find: Works it out; what it raises is not kept. Two threads may do so at the same time: they find the same.
+        find: Computes it; errors are not cached. Two threads may compute it at the same time, with the same result.
     """
 
     def __init__(self, find: Callable[[RowGroupTable, int], Fact]) -> None:
@@ -70,7 +66,7 @@ _GREATEST_INT64 = (1 << 63) - 1
 def bounds_after_type_change(
     bounds: Bounds, stored: ColumnType, wanted: ColumnType, *, has_nulls: bool
 ) -> Bounds | None:
-    """Return what the bounds of stored values prove about the values that they become."""
+    """Return what the bounds of stored values prove about the converted values."""
     if holds_same_values(stored, wanted) and (stored.arrow == wanted.arrow or family_of(stored) is Family.TEXT):
         return bounds
     if wanted.is_unified and widens(stored, wanted):
@@ -79,7 +75,7 @@ def bounds_after_type_change(
         case Family.INSTANT, Family.INSTANT:
             return _scaled(bounds, _nanoseconds(stored) // _nanoseconds(wanted))
         case Family.FLOAT, Family.FLOAT if wanted.arrow.name == "float64":
-            # NaN and infinities, which QuestDB has no use for, become null when FLOAT becomes DOUBLE.
+            # NaN and infinities, which QuestDB does not use, become null when FLOAT becomes DOUBLE.
             return replace(bounds, may_hold_nulls=np.ones_like(bounds.may_hold_nulls))
         case _ if not _keeps_every_integer(stored, wanted):
             return None
@@ -113,13 +109,13 @@ def _nanoseconds(instant: ColumnType) -> int:
 
 
 def _scaled(bounds: Bounds, factor: int) -> Bounds | None:
-    """Multiply: not where a bound, and so perhaps a value, leaves 64 bits. The factor 0 stands for a coarser unit."""
+    """Multiply; None where a bound, and so perhaps a value, exceeds 64 bits. The factor 0 stands for a coarser unit."""
     lower, upper = bounds.lower, bounds.upper
     if factor == 0 or not (isinstance(lower, NumericSide) and isinstance(upper, NumericSide)):
         return None
     limit = _GREATEST_INT64 // factor
     fits = lower.known & upper.known & (lower.numbers >= -limit) & (upper.numbers <= limit)
-    # Where it does not fit, values may wrap around to anything, the least number among them, which is null.
+    # Without room, values may wrap around to anything, even to the least number, which is null.
     return Bounds(
         lower=NumericSide(fits, np.where(fits, lower.numbers, 0) * factor),
         upper=NumericSide(fits, np.where(fits, upper.numbers, 0) * factor),
@@ -147,23 +143,23 @@ _LITTLE_ENDIAN_NUMBERS: dict[PhysicalType, npt.DTypeLike] = {
     PhysicalType.FLOAT: np.float32,
     PhysicalType.DOUBLE: np.float64,
 }
-"""Physical types whose bounds are read at their own width, whatever the stored size says."""
+"""Physical types whose bounds are read at their own width; the stored size is ignored."""
 
 _ALL_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
 class StatisticsSource(Protocol):
-    """Where pruning takes its facts from. Units are row groups, or partitions when directories are pruned."""
+    """Facts for pruning. Units are row groups, or partitions when directories are pruned."""
 
     @property
     def may_hold_rows(self) -> BoolArray:
-        """False where a unit is known to be empty, shape ``(units,)``."""
+        """False for a unit known to be empty, shape ``(units,)``."""
 
     def bounds(self, field: BoundField) -> Bounds | None:
-        """Return what is known about a field, or None if nothing is."""
+        """Return the bounds of a field, or None if nothing is known."""
 
     def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:
-        """Tell where some row may hold one of the values, by bloom filters; None if nothing is known anywhere."""
+        """Tell by bloom filters where some row may hold one of the values; None if nothing is known anywhere."""
 
 
 class SidecarStatistics:
@@ -171,10 +167,10 @@ class SidecarStatistics:
 
     Args:
         table: The row groups.
-        columns: For each field index of the table its column in them, or None where the partition has no such
-            column, so that it reads as all NULL (or as 0 or false, for types without NULL). A field that is not in the
-            mapping is not known. Without a mapping fields and columns are the same.
-        blooms: What its bloom filters answered, where they were asked.
+        columns: The sidecar's column for each field index of the table. None if the partition lacks the column, which
+            then reads as all NULL (or as 0 or false, for types without NULL). A field outside of the mapping is
+            unknown. Without a mapping, fields and columns are the same.
+        blooms: The answers of probed bloom filters.
     """
 
     def __init__(
@@ -201,7 +197,7 @@ class SidecarStatistics:
         return self._bounds[field.index]
 
     def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:
-        """See :class:`StatisticsSource`: what bloom filters answered; minima and maxima know only what :meth:`bounds` tells."""
+        """See :class:`StatisticsSource`: the answers of bloom filters; :meth:`bounds` covers minima and maxima."""
         return None if self._blooms is None else self._blooms.may_hold_any_of(field, values)
 
     def _find_bounds(self, field: BoundField) -> Bounds | None:
@@ -224,13 +220,13 @@ class SidecarStatistics:
 
 
 class IntervalStatistics:
-    """Partitions by the time interval that their directory names state; nothing else is known about them.
+    """Partitions by the time interval that their directory names state; everything else is unknown.
 
     Args:
         column: Field index of the designated timestamp, which is never NULL.
         lower: First possible timestamp of each partition, in the column's own unit, shape ``(partitions,)``.
         upper: Last possible timestamp, inclusive, same shape.
-        known: False where a partition has no interval, same shape.
+        known: False for a partition without interval, same shape.
     """
 
     def __init__(self, *, column: int, lower: IntArray, upper: IntArray, known: BoolArray) -> None:
@@ -254,7 +250,7 @@ class IntervalStatistics:
         return self._bounds if field.index == self._column else None
 
     def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:  # noqa: ARG002
-        """See :class:`StatisticsSource`: names know no single values."""
+        """See :class:`StatisticsSource`: names say nothing about single values."""
         return None
 
 
@@ -263,29 +259,29 @@ def _bounds_of_column(table: RowGroupTable, column: int) -> Bounds:
 
 
 def believed_type(table: RowGroupTable, column: int) -> ColumnType:
-    """Return the type of a column for :func:`chunk_bounds`: without trust in bounds that its writer may have got wrong."""
+    """Return a column's type for :func:`chunk_bounds`, which marks bounds that the writer may have got wrong."""
     column_type = table.column_type(column)
     is_stored_as_number = table.column(column).physical_type in _LITTLE_ENDIAN_NUMBERS
-    # A sidecar that knows its writer has no bounds that this one ordered wrongly.
+    # A sidecar that names its writer omits the bounds that this writer orders wrongly.
     if column_type.comparison is Comparison.DECIMAL and not is_stored_as_number and not table.is_writer_known:
         return replace(column_type, statistics=StatisticsTrust.NEVER)
     return column_type
 
 
 BOUNDS_OF_COLUMNS = ColumnFacts(_bounds_of_column)
-"""What the statistics of the chunks of a column prove, as :func:`chunk_bounds` tells it."""
+"""What the statistics of a column's chunks prove; cached results of :func:`chunk_bounds`."""
 
 
 def chunk_bounds(
     chunks: StoredStatistics, row_counts: IntArray, descriptor: ColumnDescriptor, column_type: ColumnType
 ) -> Bounds:
-    """Return what the stored statistics of one column prove, chunk by chunk or page by page."""
+    """Return what the stored statistics of one column prove, by chunk or by page."""
     sides = _sides(chunks, descriptor, column_type)
     # Leaf slots of nested columns are not rows, and writers disagree about which NULLs of outer levels they count.
     is_flat = descriptor.max_rep_level == 0 and descriptor.max_def_level <= 1
     nulls_known = chunks.has_null_count & (chunks.num_values == row_counts) & is_flat
     some_null = ~nulls_known | (chunks.null_count > 0)
-    # A null count above the row count is wrong; it is neither none nor all, which claims nothing.
+    # A null count above the row count is wrong. Here it is neither none nor all, so it claims nothing.
     all_null = nulls_known & (chunks.null_count == row_counts)
 
     if column_type.never_null:
@@ -293,8 +289,8 @@ def chunk_bounds(
             sides = _include_zero(sides, where=some_null, only_zero=all_null)
         some_null, all_null = np.zeros_like(some_null), np.zeros_like(all_null)
     elif descriptor.max_def_level == 0:
-        # The file has no way to mark a NULL, so a count of them means rows that hold something else and that the
-        # bounds leave out: the rows before a column was added.
+        # The file cannot mark a NULL. A null count therefore counts rows that hold another value, which the bounds
+        # exclude: the rows from before a column was added.
         left_out = chunks.has_null_count & (chunks.null_count > 0)
         sides = _forget(sides, where=left_out)
         some_null, all_null = left_out, np.zeros_like(all_null)
@@ -324,17 +320,17 @@ _Sides = tuple[Side, Side] | None
 
 
 def _sides(chunks: StoredStatistics, descriptor: ColumnDescriptor, column_type: ColumnType) -> _Sides:
-    """Return lower and upper bounds, known only where they are trusted and in order; None if nowhere."""
+    """Return lower and upper bounds, known only if trusted and in order; None if there are none."""
     if column_type.statistics is StatisticsTrust.NEVER:
         return None
     lower = _side(chunks.min, descriptor, column_type)
     upper = _side(chunks.max, descriptor, column_type)
     distrusted = _reversed(lower, upper)
     if column_type.statistics is StatisticsTrust.IPV4_UNSIGNED:
-        # 9.3.4 orders the bounds of dictionary-encoded IPv4 chunks as signed numbers.
+        # QuestDB 9.3.4 orders the bounds of dictionary-encoded IPv4 chunks as signed numbers.
         distrusted |= chunks.encodings & np.uint8(ENCODING_RLE_DICTIONARY) != 0
     if column_type.comparison is Comparison.FLOAT:
-        # A writer that lets NaN into one bound did not order the other one either.
+        # If one bound is NaN, the writer ordered NaN like a number, so the other bound is wrong as well.
         distrusted |= _is_nan(lower) | _is_nan(upper)
     return _forget((lower, upper), where=distrusted)
 
@@ -348,14 +344,14 @@ def _side(raw: StoredBounds, descriptor: ColumnDescriptor, column_type: ColumnTy
         return _decimals(prefixes, lengths)
     known = lengths > 0
     if column_type.statistics is StatisticsTrust.BINARY_PREFIX:
-        # QuestDB clamps byte strings to 9 bytes and writes nine 0xFF where there is no larger prefix: not a bound.
-        # (As a lower bound it would be right, but so rare that telling the sides apart is not worth it.)
+        # QuestDB truncates byte strings to 9 bytes and writes nine 0xFF if there is no larger prefix: not a bound.
+        # (As a lower bound it would be right, but this is too rare to treat the sides differently.)
         known &= ~((lengths == PREFIX_BYTES + 1) & (prefixes == _ALL_ONES))
     return ByteSide(known, prefixes, lengths, raw.bytes_at)
 
 
 def _numbers(raw: StoredBounds, stored: np.dtype[np.generic]) -> NumericSide:
-    # The first bytes of the little-endian word are the number, whatever the stored size says.
+    # The first bytes of the little-endian word are the number; the stored size is ignored.
     words = raw.raw.astype("<u8", copy=False).view(stored.newbyteorder("<"))
     numbers = words[:: PREFIX_BYTES // stored.itemsize]
     if stored.kind == "f":
@@ -392,7 +388,7 @@ def _reversed(lower: Side, upper: Side) -> BoolArray:
         return both & (lower.numbers > upper.numbers)
     if isinstance(lower, ByteSide) and isinstance(upper, ByteSide):
         same = lower.prefixes == upper.prefixes
-        # With equal prefixes the longer string is the greater one, unless both go on behind the prefix.
+        # With equal prefixes the longer string is greater, unless both are longer than the prefix.
         exceeds = (lower.prefixes > upper.prefixes) | (same & (lower.lengths > upper.lengths))
         ties = both & same & (np.minimum(lower.lengths, upper.lengths) > PREFIX_BYTES)
         for row_group in np.flatnonzero(ties).tolist():
@@ -429,23 +425,23 @@ def _include_zero(sides: _Sides, *, where: BoolArray, only_zero: BoolArray) -> _
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BloomAnswers:
-    """What bloom filters know about the values of a predicate."""
+    """The answers of bloom filters about the values of a predicate."""
 
     found: Mapping[LookupKey, BoolArray]
     notes: tuple[str, ...]
-    """Filters that were not asked because they cannot be right, one sentence per column and reason."""
+    """Filters that were not probed because they cannot be right, one sentence per column and reason."""
 
     def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:
-        """Tell for each row group whether it may hold one of the values; None if no filter was asked for them."""
+        """Tell for each row group whether it may hold one of the values; None if no filter was probed for them."""
         return self.found.get((field.index, values))
 
 
 LookupKey: TypeAlias = "tuple[int, tuple[DomainValue, ...]]"
-"""Index of the field, and the values that are looked for in it."""
+"""Index of the field, and the values to find in it."""
 
 
 class StoredBounds(Protocol):
-    """One side's bounds as raw bytes; every array has shape ``(units,)``. See ``RawBounds``, which holds those of chunks."""
+    """One side's bounds as raw bytes; every array has shape ``(units,)``. For chunks, see ``RawBounds``."""
 
     @property
     def inlined(self) -> npt.NDArray[np.bool_]:
@@ -456,7 +452,7 @@ class StoredBounds(Protocol):
         """The bytes of each bound in little-endian order, zeros behind its end."""
 
     def prefix_words(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-        """Return the first 8 bytes of each bound read big-endian, and its length, -1 where there is none."""
+        """Return the first 8 bytes of each bound as big-endian number, and its length, -1 without a bound."""
 
     def bytes_at(self, unit: int, /) -> bytes | None:
         """Return the bytes of one bound."""
@@ -483,7 +479,7 @@ class StoredStatistics(Protocol):
 
     @property
     def null_count(self) -> npt.NDArray[np.int64]:
-        """Number of nulls; 0 where it is unknown."""
+        """Number of nulls; 0 if unknown."""
 
     @property
     def has_null_count(self) -> npt.NDArray[np.bool_]:

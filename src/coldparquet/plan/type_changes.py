@@ -1,4 +1,4 @@
-"""Which types a column may have had before: by ``ALTER COLUMN TYPE``, or in other files of the same table.
+"""Lists the earlier types that a column may have: by ``ALTER COLUMN TYPE``, or in other files of the same table.
 
 The pairs are those that QuestDB 9.3.4 accepts:
 
@@ -12,16 +12,15 @@ The pairs are those that QuestDB 9.3.4 accepts:
 | CHAR, IPv4, UUID | text |
 | DECIMAL | DECIMAL of other precision or scale |
 
-What becomes of a value is the matter of ``coldparquet.decode.conversion``. Later versions add DECIMAL to and from text
-and DECIMAL to other numbers; how those round is not established, so they are not here.
+The conversion of values is in ``coldparquet.decode.conversion``. Later versions add DECIMAL to and from text and
+DECIMAL to other numbers; how those round is not established, so they are not here.
 
-Types that one column has in several foreign files -> the type that holds the values of all, as Arrow unifies them.
+In foreign files one column may have several types. They become the type that holds the values of all, as Arrow unifies
+them: like ``pyarrow.unify_schemas(..., promote_options="permissive")``. There are two exceptions. A conversion that
+would round is excluded (a decimal is never made a float). Text and lists stay what they were. A value that the result
+cannot hold is an error when it is read: 2**60 + 1 among doubles, 2**64 - 1 among signed integers.
 
-The results are those of ``pyarrow.unify_schemas(..., promote_options="permissive")`` but where values would be rounded on
-the way (a decimal is never made a float), and for text and lists, which are what they were. A value that the result cannot
-hold is an error when it is read: 2**60 + 1 among doubles, 2**64 - 1 among signed integers.
-
-Types of QuestDB's columns in a table with ``_meta`` are another matter: see ``coldparquet.plan.type_changes``.
+Columns of a QuestDB table with ``_meta`` follow the table above instead.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ if TYPE_CHECKING:
 
 
 _INTEGERS = {f"{sign}int{bits}": (not sign, bits) for sign in ("", "u") for bits in (8, 16, 32, 64)}
-"""Whether each is signed, and its bits."""
+"""Whether each type is signed, and its bits."""
 _DECIMAL_DIGITS = {(True, 64): 18, (False, 64): 19, 32: 9, 16: 4, 8: 2}
-"""Digits before the point that Arrow gives to an integer that becomes a decimal."""
+"""Digits before the point in Arrow's decimal for an integer."""
 _FLOATS = frozenset({"float32", "float64"})
 _DECIMALS = frozenset({"decimal128", "decimal256"})
 _BYTES = frozenset({"string", "dictionary", "binary", "fixed_size_binary"})
@@ -78,19 +77,19 @@ _MADE_TYPES = {
         ),
     )
 }
-"""Nullable types by their Arrow types: those that the columns of a table may have to get though no file has them."""
+"""Nullable types by their Arrow types: a table's column may need one although no file has it."""
 
 
 @lru_cache(maxsize=4096)
 def type_in_table(stored: ColumnType) -> ColumnType:
-    """Return the type that a column of a foreign file gives its table: one that other files may lack values of."""
+    """Return the type that a foreign file's column gives its table: nullable, for other files may lack its values."""
     if stored.never_null and _is_plain(stored):
         stored = _MADE_TYPES.get(stored.arrow, stored)
     return replace(stored, is_unified=True)
 
 
 def unified_type(first: ColumnType, second: ColumnType) -> ColumnType | None:
-    """Return the type that holds the values of both, None where there is none."""
+    """Return the type that holds the values of both, None if there is none."""
     if widens(second, first):
         return first
     if widens(first, second):
@@ -104,7 +103,7 @@ def unified_type(first: ColumnType, second: ColumnType) -> ColumnType | None:
 
 @lru_cache(maxsize=4096)
 def widens(stored: ColumnType, wanted: ColumnType) -> bool:
-    """Tell whether the values of a type are read as those of another one that can hold them."""
+    """Tell whether values of one type are read as values of another one that can hold them."""
     if stored == wanted:
         return True
     if wanted.never_null and not stored.never_null:
@@ -113,7 +112,7 @@ def widens(stored: ColumnType, wanted: ColumnType) -> bool:
 
 
 def keeps_bounds(stored: ColumnType, wanted: ColumnType) -> bool:
-    """Tell whether what is proved of numbers of one type, times ``bounds_factor``, is proved of those that they are read as."""
+    """Tell whether bounds of numbers of one type, times ``bounds_factor``, are bounds of the values as read."""
     ordered = {Comparison.SIGNED, Comparison.UNSIGNED, Comparison.FLOAT}
     if stored.arrow == wanted.arrow:
         return stored.comparison is wanted.comparison
@@ -123,13 +122,13 @@ def keeps_bounds(stored: ColumnType, wanted: ColumnType) -> bool:
 
 
 def bounds_factor(stored: ColumnType, wanted: ColumnType) -> int:
-    """Return how many steps of a time of one type are a step of the other; 1 for all other types."""
+    """Return the factor from one time type's unit to the other's; 1 for all other types."""
     before, after = ("d" if kind.name == "date32" else kind.unit for kind in (stored.arrow, wanted.arrow))
     return NANOSECONDS_PER_UNIT[before] // NANOSECONDS_PER_UNIT[after] if before and after else 1
 
 
 def _is_plain(column_type: ColumnType) -> bool:
-    """Leave out types that are more than their Arrow types."""
+    """Tell whether a type means no more than its Arrow type."""
     return column_type.tag not in {TypeTag.CHAR, TypeTag.IPV4, TypeTag.ARRAY} and not is_geohash(column_type.tag)
 
 
@@ -218,7 +217,7 @@ _FAMILIES: dict[tuple[TypeTag, str], Family] = {
     (TypeTag.IPV4, "uint32"): Family.IPV4,
     (TypeTag.UUID, "fixed_size_binary[16]"): Family.UUID,
 }
-"""By tag and Arrow type: an annotation can give a tag of a foreign file another meaning, which has no conversions."""
+"""By tag and Arrow type: an annotation in a foreign file can give a tag another meaning, which has no conversions."""
 
 _NUMBERS = frozenset({Family.BOOLEAN, Family.INTEGER, Family.FLOAT, Family.INSTANT})
 _TARGETS: dict[Family, frozenset[Family]] = {
@@ -235,16 +234,16 @@ _TARGETS: dict[Family, frozenset[Family]] = {
 
 
 def family_of(column_type: ColumnType) -> Family | None:
-    """Return the family of a type, None for types that have no conversions."""
+    """Return the family of a type, None for types without conversions."""
     if is_decimal(column_type.tag):
         return Family.DECIMAL
     return _FAMILIES.get((column_type.tag, str(column_type.arrow)))
 
 
 def holds_same_values(stored: ColumnType, wanted: ColumnType) -> bool:
-    """Tell whether every stored value is one of the wanted type as it is, whatever Parquet stores it as.
+    """Tell whether every stored value is a value of the wanted type without conversion, in any Parquet storage.
 
-    So it is for the three text types, for decimals and arrays in another storage, and for dates counted in days.
+    That holds for the three text types, for decimals and arrays in another storage, and for dates counted in days.
     """
     if stored == wanted:
         return True
@@ -261,12 +260,12 @@ def holds_same_values(stored: ColumnType, wanted: ColumnType) -> bool:
 
 
 def can_convert(stored: ColumnType, wanted: ColumnType) -> bool:
-    """Tell whether values of one type become values of another: as by ``ALTER COLUMN TYPE``, or as Arrow unifies them."""
+    """Tell whether values of one type convert to another: by ``ALTER COLUMN TYPE``, or as Arrow unifies them."""
     if holds_same_values(stored, wanted):
         return True
     if wanted.is_unified:
         return widens(stored, wanted)
     if wanted.arrow.name == "date32":
-        return False  # only foreign files count days, and no statement of QuestDB makes a column one of them
+        return False  # only foreign files count days, and no statement of QuestDB makes such a column
     source, target = family_of(stored), family_of(wanted)
     return source is not None and target in _TARGETS[source]

@@ -1,8 +1,7 @@
-"""The ``where`` argument of every read: SQL text, a list of tuples, or a predicate made with ``col``.
+"""Parses the ``where`` argument of every read: SQL text, a list of tuples, or a predicate made with ``col``.
 
-Predicates written as SQL: ``ts >= '2024-03-01' AND (symbol IN ('BTC', 'ETH') OR price IS NULL)``.
-
-sqlglot parses; this module takes over the few kinds of nodes that statistics can answer and refuses all others by name.
+SQL text looks like ``ts >= '2024-03-01' AND (symbol IN ('BTC', 'ETH') OR price IS NULL)``. sqlglot parses it. This
+module accepts the few kinds of nodes that statistics can answer and refuses all others by name.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ if TYPE_CHECKING:
 
 
 MAX_CHARACTERS = 2 * 1024 * 1024
-"""Longest text that is parsed: enough for 100,000 numbers in an IN list, which take about three seconds."""
+"""Longest text to parse: enough for 100,000 numbers in an IN list, which take about three seconds."""
 
 MAX_NESTING = 24
-"""Deepest nesting of parentheses. The parser takes about 20 Python frames for each, of the 1,000 there are."""
+"""Deepest nesting of parentheses. The parser takes about 20 of Python's 1,000 frames for each."""
 
 ALLOWED = (
     "allowed are AND, OR, NOT, parentheses, and comparisons of one column with literals: = != <> < <= > >=,"
@@ -71,19 +70,20 @@ _DATE = re.compile(r"\b\d{4}-\d{1,2}-\d{1,2}(?!\d)", re.ASCII)
 _DATE_AS_DIFFERENCE = re.compile(r"(\d{4}) - (\d{1,2}) - (\d{1,2})", re.ASCII)
 
 _OWN_KEYWORDS = frozenset({"AND", "BETWEEN", "FALSE", "IN", "IS", "NOT", "NULL", "OR", "TRUE"})
-"""Words of SQL that conditions use: seldom meant as the name of a column."""
+"""SQL words in conditions: seldom meant as the name of a column."""
 
 _SYMBOLS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
-"""How comparisons are written, by sqlglot's names of their classes."""
+"""Spelling of comparisons, by sqlglot's class names."""
 
 
 def parse_sql(text: str) -> Predicate:
-    """Parse what stands behind WHERE in SQL.
+    """Parse the text after WHERE in SQL.
 
     Numbers are exact: without point or exponent they are integers, otherwise decimals; ``0.1::DOUBLE`` is the nearest
-    double. ``X'00ff'`` is bytes. ``TIMESTAMP '...'``, ``DATE '...'`` and casts of strings to these are points in time; a
-    plain string becomes one when it is compared with a timestamp column. BETWEEN is SQL's, so no row satisfies it when the first bound exceeds the second (QuestDB swaps
-    them), and a date string is an instant (QuestDB's ``IN '2024-03-01'`` is a whole day).
+    double. ``X'00ff'`` is bytes. ``TIMESTAMP '...'``, ``DATE '...'`` and casts of strings to these are points in time.
+    A plain string becomes one when it is compared with a timestamp column. BETWEEN is SQL's: no row satisfies it if the
+    first bound exceeds the second (QuestDB swaps them). A date string is an instant (QuestDB's ``IN '2024-03-01'`` is a
+    whole day).
     """
     # sqlglot takes 50 ms to import, and predicates in Python do not need it.
     from sqlglot import exp  # noqa: PLC0415
@@ -144,7 +144,7 @@ def _predicate(node: exp.Expr) -> Predicate:
 
 
 def _connector(node: exp.Expr, combine: type[And | Or]) -> Predicate:
-    # A chain of thousands of conditions is a tree that leans to the left, so it is unrolled instead of recursed into.
+    # A chain of thousands of conditions is a left-leaning tree, so this is a loop and no recursion.
     operands: list[exp.Expr] = []
     left = node
     while left.key == node.key:
@@ -165,7 +165,7 @@ def _comparison(node: exp.Expr, operator: Operator) -> Predicate:
 
 def _in(node: exp.Expr) -> Predicate:
     _check_arguments(node, {"this", "expressions"})
-    if "expressions" not in node.args:  # sqlglot takes an IN that ends too early for one of no values
+    if "expressions" not in node.args:  # sqlglot parses an IN that ends too early as one without values
         raise InvalidInputError(
             f"{_shorten(node.sql())!r} is not valid SQL: a list of values in parentheses is missing after IN",
             kind="InvalidPredicate",
@@ -208,7 +208,7 @@ _HANDLERS: dict[str, Callable[[exp.Expr], Predicate]] = {
     "boolean": lambda node: Literal(bool(node.this)),
     "null": lambda _node: Literal(None),
 }
-"""What becomes of each kind of node that stands for a condition, by sqlglot's name of the kind."""
+"""The handler of each kind of condition node, by sqlglot's name of the kind."""
 
 
 def _is_column(node: exp.Expr) -> bool:
@@ -272,7 +272,7 @@ def _number(digits: str) -> int | Decimal:
 
 
 def _typed(cast: exp.Expr, whole: exp.Expr) -> float | Instant:
-    """Return a literal with a type of its own."""
+    """Return a literal with an explicit type."""
     text, target = str(cast.this.this), cast.args["to"]
     type_name = str(target.args.get("kind") or target.this.name).upper()
     if type_name == "DOUBLE":
@@ -331,7 +331,7 @@ def _sql_of(node: exp.Expr) -> str:
 
 
 def _syntax_error(text: str, facts: dict[str, Any]) -> InvalidInputError:
-    # sqlglot counts columns to the end of the token at fault; the caret goes under its start.
+    # sqlglot counts columns to the end of the wrong token; the caret goes under its start.
     line, column = facts["line"], max(facts["col"] - len(facts["highlight"]) + 1, 1)
     unquoted, hint = _QUOTED.sub("", text), ""
     if _STATEMENT.match(unquoted):
@@ -345,7 +345,7 @@ def _syntax_error(text: str, facts: dict[str, Any]) -> InvalidInputError:
 
 
 def _hint_on_keywords(unquoted: str) -> str:
-    """Say how the first word is written that may be meant as a column, though SQL gives it another meaning."""
+    """Return the spelling of the first SQL word that may be meant as a column."""
     for word in _WORD.findall(unquoted):
         if word.upper() not in _OWN_KEYWORDS and (quoted := quote_name(word)) != word:
             return f"\na column whose name is a word of SQL goes in double quotes: {quoted}"
@@ -353,7 +353,7 @@ def _hint_on_keywords(unquoted: str) -> str:
 
 
 def _in_plain_words(description: str, at_fault: str) -> str:
-    """Name what sqlglot missed without the names of its classes."""
+    """Describe what sqlglot missed without the names of its classes."""
     if description == "Invalid expression / Unexpected token":
         return f"{_shorten(at_fault)} was not expected here"
     missing = re.match(r"Required keyword: '(\w+)' missing for <class '[\w.]*?(\w+)'>", description)
@@ -368,7 +368,7 @@ def _in_plain_words(description: str, at_fault: str) -> str:
 
 
 def _unterminated(text: str) -> InvalidInputError:
-    """Find the quote or comment that never ends: the tokenizer's own error only says that there is one."""
+    """Find the quote or comment that never ends: the tokenizer's own error does not say where it is."""
     for match in re.finditer(r"""'(?:[^']|'')*('?)|"(?:[^"]|"")*("?)|--[^\n]*|/\*(?:.*?(\*/)|.*)""", text, re.DOTALL):
         if not match[0].startswith("--") and not any(match.groups()):
             before = text[: match.start()]
@@ -382,7 +382,7 @@ def _opening(unclosed: str) -> str:
 
 
 def _at(text: str, line: int, column: int, message: str, hint: str = "") -> InvalidInputError:
-    """Show the line with a caret under the spot, and of a long line only what is near."""
+    """Show the line with a caret under the error; of a long line, only the surroundings."""
     lines = text.splitlines() or [""]
     shown = lines[min(line, len(lines)) - 1]
     start = max(0, column - 1 - _SHOWN_CHARACTERS // 2)
@@ -418,7 +418,7 @@ def parse_tuples(filters: Sequence[Any]) -> Predicate:
     """Make a predicate of tuples: a list is AND, a list of lists is OR of ANDs.
 
     Operators: = == != <> < <= > >=, ``in`` and ``not in`` (several values), ``between`` (two values), ``is null`` and
-    ``is not null`` (value None or left out). A comparison with None is never true, as in SQL.
+    ``is not null`` (value None or omitted). A comparison with None is never true, as in SQL.
     """
     if not filters:
         raise InvalidInputError(
@@ -434,7 +434,7 @@ def parse_tuples(filters: Sequence[Any]) -> Predicate:
 
 
 def _is_list_of_lists(filters: Sequence[Any]) -> bool:
-    # A condition may be a list as well, as it is when filters come from JSON; but it never begins with a list.
+    # A condition may itself be a list, as in filters from JSON; but it never begins with a list.
     first = filters[0]
     return isinstance(first, list | tuple) and len(first) > 0 and isinstance(first[0], list | tuple)
 
@@ -482,11 +482,11 @@ def _malformed(part: object, expected: str) -> InvalidInputError:
 
 
 Where: TypeAlias = "str | Sequence[Any] | Predicate | Column | None"
-"""What may be given as ``where``; None reads every row."""
+"""Allowed values of ``where``; None reads every row."""
 
 
 def parse_predicate(where: Where) -> Predicate | None:
-    """Understand a ``where`` argument."""
+    """Convert a ``where`` argument to a predicate."""
     match where:
         case None | Predicate():
             return where

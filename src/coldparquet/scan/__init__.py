@@ -1,1 +1,1 @@
-"""From a question to rows: planning each partition, fetching ahead, decoding in order."""
+"""Turns a question into rows: plans each partition, prefetches bytes, decodes in order."""

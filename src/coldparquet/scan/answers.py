@@ -1,7 +1,7 @@
-"""Smallest and largest values, and numbers of nulls: from metadata where that is exact, else from the rows that decide.
+"""Answers minimum, maximum and null counts: from metadata where that is exact, else from the rows that decide.
 
-A row group is answered from metadata if every row of it satisfies the predicate and its statistics are values of the
-column itself (``plan/exact_bounds.py``). Of the others only those are read that may change the answer.
+Metadata answers a row group if all its rows satisfy the predicate and its statistics are exact values of the column
+(``plan/answers.py``). Of the other row groups, only those that may change the answer are read.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ColumnFacts:
-    """What is known of a column in one partition."""
+    """What is known about a column in one partition."""
 
     path: str
     """The Parquet file, for error messages."""
     reads: slice
-    """Where the reads of the partition are among those of the plan."""
+    """Where the partition's reads are among the reads of the plan."""
     row_groups: IntArray
     """Row group of each of these reads, shape ``(reads,)``."""
     is_whole: BoolArray
-    """Whether the reads of its row group, together, read all of its rows, and all of them satisfy the predicate."""
+    """Whether the reads of its row group together cover all its rows, and all these rows satisfy the predicate."""
     exact: ExactBounds
-    """What its row groups hold."""
+    """What statistics say about its row groups."""
 
 
 def column_facts(planned: PlannedScan, column: TableColumn) -> list[ColumnFacts]:
-    """Collect what is known; of native partitions nothing is, nor of any where statistics are not to be believed."""
+    """Collect the known facts. Native partitions have none; nor have partitions with untrusted statistics."""
     if not planned.question.options.statistics:
         return []
     field = BoundField(name=column.name, index=column.index, type=column.readable_type)
@@ -86,10 +86,10 @@ Extreme: TypeAlias = Literal["min", "max"]
 async def count_rows(question: Question, executor: Executor) -> int:
     """Count the rows.
 
-    Requests: metadata; data only of the predicate's columns, where metadata does not decide whether all rows match. With a
-    limit, no more than it takes to know that there are so many rows: no data if metadata proves it, else first of few row
-    groups, in table order, and of more the longer the rows do not suffice; without a predicate the metadata of the first
-    partitions.
+    Requests: metadata. Data only where metadata does not decide whether all rows match, and then only the predicate's
+    columns. With a limit, counting stops once that many rows are certain: metadata that proves them needs no data.
+    Otherwise row groups are read in table order, in growing steps. Without a predicate, the metadata of the first
+    partitions suffices.
     """
     limit = question.limit
     if limit == 0:
@@ -117,8 +117,8 @@ async def has_rows(question: Question, executor: Executor) -> bool:
 async def count_nulls(question: Question, executor: Executor, column: TableColumn) -> int:
     """Count the rows in which a column is NULL.
 
-    Requests: metadata; data only of row groups that may hold a NULL and of which the number of them, or whether all rows
-    match, is not known: the column and the predicate's columns. With a limit, all of the rows.
+    Requests: metadata. Data only of row groups that may hold a NULL, and where the null count, or whether all rows
+    match, is unknown. There the column and the predicate's columns are read. With a limit, all rows are read.
     """
     if column.readable_type.never_null:
         return 0
@@ -137,7 +137,7 @@ async def count_nulls(question: Question, executor: Executor, column: TableColum
 
 
 def _known_nulls(known: _KnownColumn) -> tuple[int, BoolArray]:
-    """Sum up the nulls of the row groups where metadata counts them; tell which reads may hold others."""
+    """Sum the null counts that metadata proves; tell which other reads may hold nulls."""
     needed = np.ones(len(known.planned.plan.row_groups), dtype=np.bool_)
     nulls = 0
     for facts in known.facts:
@@ -151,11 +151,11 @@ def _known_nulls(known: _KnownColumn) -> tuple[int, BoolArray]:
 async def find_extremes(
     question: Question, executor: Executor, column: TableColumn, wanted: Sequence[Extreme]
 ) -> list[Any]:
-    """Find the smallest or the largest value of a column, or both; NaN counts only where there is nothing else.
+    """Find the minimum or the maximum of a column, or both. NaN counts only if there is no other value.
 
-    Requests: metadata; data only of row groups that metadata does not answer and whose bounds leave room for a better value
-    than the best one known: the column and the predicate's columns, those of 1, 2, 4 ... row groups at a time, the most
-    promising first. With a limit, all of the rows.
+    Requests: metadata. Data only of row groups that metadata does not answer and whose bounds allow a better value than
+    the best known one. There the column and the predicate's columns are read, of 1, 2, 4 ... row groups at a time, the
+    most promising first. With a limit, all rows are read.
     """
     if column.readable_type.arrow.name == "list" or column.readable_type.comparison is Comparison.BYTES_EQUALITY:
         raise UnsupportedError(
@@ -187,11 +187,11 @@ async def find_extremes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KnownColumn:
-    """The plan that reads one column, and what need not be read of it."""
+    """The plan that reads one column, and the facts that make reads unnecessary."""
 
     planned: PlannedScan
     facts: list[ColumnFacts]
-    """Empty with a limit: which rows it leaves out is only known when the others are read."""
+    """Empty with a limit: only reading the rows shows which of them the limit leaves out."""
 
     def plan_of(self, reads: IntArray) -> PlannedScan:
         """Return the plan of some of the reads."""
@@ -210,10 +210,10 @@ async def _know_column(question: Question, executor: Executor, column: TableColu
 
 
 class _Extremes:
-    """The smallest and the largest value of a column that are known so far.
+    """The minimum and the maximum of a column, as far as they are known.
 
     Args:
-        known: The plan, and what need not be read.
+        known: The plan, and the facts that make reads unnecessary.
         column: The column.
         wanted: Which of the two are wanted.
     """
@@ -222,16 +222,16 @@ class _Extremes:
         self._column = column
         self._searches = [_Search(extreme, known, column) for extreme in wanted]
         promises = [search.promises() for search in self._searches]
-        # A read is as promising as for the value for which it promises more.
+        # A read ranks by the better of its two promises.
         places = np.min([np.argsort(np.argsort(-promise, kind="stable")) for promise in promises], axis=0)
         self.order: IntArray = np.argsort(places, kind="stable")
         is_unknown = np.all([np.isinf(promise) for promise in promises], axis=0)
         self.unpromising_reads = max(1, int((is_unknown & self._may_change()).sum()))
-        """Reads of which no other one can tell that they are not needed."""
+        """Reads that no other read can make unnecessary."""
 
     @property
     def are_undecided(self) -> bool:
-        """Whether something has to be read."""
+        """Whether any read is still needed."""
         return bool(self._may_change().any())
 
     def may_change(self, reads: IntArray) -> BoolArray:
@@ -239,13 +239,13 @@ class _Extremes:
         return self._may_change()[reads]
 
     def take(self, _: int, rows: pa.Table) -> None:
-        """Look at the rows of a read."""
+        """Take the values of a read's rows."""
         values = plain_values(rows.column(self._column.name))
         for search in self._searches:
             search.take(values)
 
     def values(self) -> list[Any]:
-        """Return what is wanted."""
+        """Return the wanted values."""
         return [search.value for search in self._searches]
 
     def _may_change(self) -> BoolArray:
@@ -254,11 +254,11 @@ class _Extremes:
 
 
 class _Search:
-    """One of the two extremes of a column.
+    """The search for one of the two extremes of a column.
 
     Args:
         extreme: Which one.
-        known: The plan, and what need not be read.
+        known: The plan, and the facts that make reads unnecessary.
         column: The column.
     """
 
@@ -284,7 +284,7 @@ class _Search:
             self.take(to_arrow_value(best, type_, path=path, column=column.name))
 
     def take(self, values: Any) -> None:
-        """Take values of which one may be better than the one known."""
+        """Take values; one may be better than the best known one."""
         best = compute.min_max(values)[self._extreme]
         if best.is_valid and self.value.is_valid:
             best = compute.min_max(pa.concat_arrays([pa.repeat(best, 1), pa.repeat(self.value, 1)]))[self._extreme]
@@ -292,7 +292,7 @@ class _Search:
             self.value = best
 
     def may_change(self) -> BoolArray:
-        """Tell which reads may hold a better value than the one known, shape ``(reads,)``."""
+        """Tell which reads may hold a value better than the best known one, shape ``(reads,)``."""
         best = to_domain_value(self.value)
         result = ~self._is_known
         # Any number is better than NaN, but all comparisons with NaN are false.
@@ -305,7 +305,7 @@ class _Search:
         return result
 
     def promises(self) -> npt.NDArray[np.float64]:
-        """Return for each read how good its values may be: about its bound, infinite where it has none; greater is better."""
+        """Return how good the values of each read may be: its bound, or infinity without one. Greater is better."""
         result = np.full(len(self._is_known), np.inf)
         for facts in self._facts:
             bounds = facts.exact.bounds

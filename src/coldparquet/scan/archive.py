@@ -1,7 +1,7 @@
-"""What is done about partitions whose data lies in an archive: an error that says what to do, or a restore.
+"""Handles partitions with archived data: raises an error that says what to do, or restores them.
 
-Planning never needs the data objects of partitions with a sidecar, so that a plan, its price and all answers from metadata
-are there without a restore. The policy of the options applies when rows are to be read, before the first request for data.
+Planning never needs the data objects of partitions with a sidecar. Plans, prices and answers from metadata therefore
+need no restore. The policy of the options applies when rows are read, before the first request for data.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 _NOT_AS_THEY_STAND = frozenset('"$`\\!')
-"""What a shell does not leave alone between double quotes."""
+"""Characters that a shell interprets between double quotes."""
 
 
 def restore_command(question: Question, archived: Sequence[ArchivedObject]) -> str:
-    """Write the command that restores partitions: by the condition of the question, else by their time.
+    """Write the command that restores partitions: by the question's condition, else by their times.
 
-    A question without a condition, or one for some of the rows only, may need few of the partitions that the condition
-    leaves. No request.
+    Times are used if the question has no condition or wants only some rows: it may need few of the partitions that the
+    condition leaves. No request.
     """
     if question.snapshot.are_chosen:  # a condition would be asked of the whole table
         return _one_by_one(question.url, [each.partition for each in archived])
@@ -59,7 +59,7 @@ def _one_by_one(url: str, names: Sequence[str]) -> str:
 
 
 def _time_conditions(question: Question, names: set[str]) -> list[str]:
-    """Say between which times partitions lie; no bound where no other partition is beyond, or where no time is known."""
+    """Return the times that enclose partitions. A bound is omitted if no partition is beyond it, or it is unknown."""
     snapshot = question.snapshot
     if snapshot.designated_timestamp is None:
         return []
@@ -69,7 +69,7 @@ def _time_conditions(question: Question, names: set[str]) -> list[str]:
         return []
     first = snapshot.partitions[places[0]].location.directory if places[0] else None
     is_last = places[-1] + 1 == len(snapshot.partitions)
-    # Where a partition ends is not always known, but where the next one begins is.
+    # The end of a partition may be unknown; the begin of the next one is known.
     behind = None if is_last else snapshot.partitions[places[-1] + 1].location.directory
     conditions = [] if first is None else [f"{column} >= '{_time(first.start_ns)}'"]
     return conditions + ([] if behind is None else [f"{column} < '{_time(behind.start_ns)}'"])
@@ -87,10 +87,10 @@ _LOGGER = logging.getLogger("coldparquet")
 
 
 def wants_heads(question: Question) -> bool:
-    """Tell whether to send a HEAD for the data objects of partitions while their metadata is read.
+    """Tell whether to send a HEAD for each partition's data object while its metadata is read.
 
-    Not for questions that metadata may answer; but where archived partitions are skipped, they are so for every question,
-    or the number of rows would not be that of the rows.
+    Questions that metadata may answer send none, except where the options skip archived partitions. These are skipped
+    for every question; otherwise the row count would differ from the number of rows.
     """
     options = question.options
     is_of_use = question.expects_data or options.archived == "skip"
@@ -98,20 +98,20 @@ def wants_heads(question: Question) -> bool:
 
 
 def archived_object(question: Question, name: str, path: str) -> ArchivedObject | None:
-    """Return the data object of a partition, if it was seen to need a restore."""
+    """Return a partition's data object if it is known to need a restore."""
     info = question.snapshot.data_objects.info(path)
     return ArchivedObject.of(name, info) if info is not None and needs_restore(info) else None
 
 
 def skipped(archived: ArchivedObject) -> SkippedPartition:
-    """Note that a partition is left out."""
+    """Record that a partition is left out."""
     return SkippedPartition(name=archived.partition, storage_class=archived.place, size_bytes=archived.size_bytes)
 
 
 async def head_data(planned: PlannedScan) -> PlannedScan:
-    """Find out where everything lies that a plan is about to fetch. Called before it is admitted.
+    """Find the storage classes of all objects that a plan is about to fetch. Called before admission.
 
-    Requests: 1 for each partition of which data is fetched and whose object is not known yet, all at once.
+    Requests: 1 for each partition with data to fetch whose object is not known yet, all in parallel.
     """
     if not _checks_classes(planned.question):
         return planned
@@ -123,10 +123,10 @@ async def head_data(planned: PlannedScan) -> PlannedScan:
 
 
 async def admit_and_restore(planned: PlannedScan) -> PlannedScan:
-    """Make sure that a plan costs no more than it may and that all of it can be read. Called before its first request for data.
+    """Check that a plan is within its budget and all its data is readable. Called before its first request for data.
 
-    Requests: none, unless some partitions are archived and the options ask for it: 1 restore each, and HEADs until they are
-    over. The budget counts what restores cost, and is checked before the first one.
+    Requests: none, unless partitions are archived and the options ask for restores: then 1 restore each, and HEADs
+    until they complete. The budget includes the price of restores and is checked before the first one.
     """
     question = planned.question
     budget = question.budget or Budget()
@@ -143,7 +143,7 @@ async def admit_and_restore(planned: PlannedScan) -> PlannedScan:
 
 
 def with_storage_class(question: Question, read: PartitionRead) -> PartitionRead:
-    """Note where the data object of a partition lies, if that is known."""
+    """Add the storage class of the partition's data object, if it is known."""
     info = question.snapshot.data_objects.info(read.data_path)
     if info is None:
         return read
@@ -156,9 +156,9 @@ def with_storage_class(question: Question, read: PartitionRead) -> PartitionRead
 
 
 async def archived_objects(planned: PlannedScan) -> tuple[ArchivedObject, ...]:
-    """Find out which partitions of a plan need a restore before they can be read.
+    """Find the partitions of a plan that need a restore before they can be read.
 
-    Requests: 1 for each partition of which data is fetched and whose object is not known yet, all at once; none on a store
+    Requests: 1 for each partition with data to fetch whose object is not known yet, all in parallel. None on a store
     without storage classes.
     """
     data_objects = planned.question.snapshot.data_objects
@@ -176,7 +176,7 @@ async def restore_objects(
     *,
     on_progress: Callable[[RestoreProgress], None] | None = None,
 ) -> RestoreTicket:
-    """Ask for the restore of data objects and, if the terms say so, wait until it is over.
+    """Request the restore of data objects and, if the terms say so, wait until it completes.
 
     Requests: those of :func:`coldparquet.archive.restore.request_restores`, and of waiting.
     """
@@ -196,7 +196,7 @@ async def restore_objects(
 
 
 async def restore_or_refuse(question: Question, archived: Sequence[ArchivedObject]) -> None:
-    """Do what the options say about archived partitions that planning itself needs; return once they can be read."""
+    """Apply the options to archived partitions that planning itself needs; return once they are readable."""
     options = question.options
     if options.archived != "restore":
         raise _refusal(question, archived)
@@ -206,7 +206,7 @@ async def restore_or_refuse(question: Question, archived: Sequence[ArchivedObjec
 
 
 async def _restore_as_told(question: Question, archived: Sequence[ArchivedObject]) -> None:
-    """Restore in the midst of a scan, whose caller sees in the log how far it is."""
+    """Restore during a scan, and log the progress for the caller."""
 
     def log(progress: RestoreProgress) -> None:
         _LOGGER.info(
@@ -233,7 +233,7 @@ def _with_storage_classes(planned: PlannedScan) -> PlannedScan:
 
 
 def _places_of_data(planned: PlannedScan) -> list[int]:
-    """Return the positions of the Parquet partitions of which something is fetched."""
+    """Return the positions of the Parquet partitions with data to fetch."""
     places = dict.fromkeys(request.partition_index for request in planned.plan.requests)
     return [place for place in places if isinstance(planned.partitions[place], PlannedParquet)]
 
@@ -245,7 +245,7 @@ def _archived_in(planned: PlannedScan, places: Sequence[int]) -> tuple[ArchivedO
 
 
 def _refusal(question: Question, archived: Sequence[ArchivedObject]) -> ArchivedObjectError:
-    """Make the error that tells everything that is needed to decide what to do."""
+    """Make the error with everything that the caller needs to decide what to do."""
     options = question.options
     offers = restore_offers(archived, days=options.restore.days, prices=prices_of(options))
     they, them = ("it", "it") if len(archived) == 1 else ("they", "them")

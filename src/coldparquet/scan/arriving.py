@@ -1,9 +1,10 @@
-"""Collecting the bytes of a read: from the answers of several requests into one buffer.
+"""Collects the bytes of a read: copies the answers of several requests into one buffer.
 
-An answer is copied to where its bytes belong and dropped, so that it never stays for the sake of a few bytes. It may
-bring bytes for reads whose turn has not come: a request may serve many row groups, and several runs of pages share
-a dictionary page. Of these nothing is made yet; copies are kept, each once for all that need it. Only large row groups that
-an answer brings as a whole are decoded where they lie, so that it is kept itself, one for all that it brings.
+An answer is copied to where its bytes belong and then dropped: a few needed bytes never keep the whole answer in
+memory. One request may serve several reads: it may span many row groups, and several runs of pages share a dictionary
+page. Reads that have not started yet have no buffer. Their bytes are kept as copies, one for all reads that share them.
+A large row group that arrives in a single answer is decoded inside that answer, without a copy. Such an answer is kept
+once for all its row groups.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
 
 
 _KEPT_TOGETHER_BYTES = 64 * KIB
-"""Small parts of an answer are kept in copies of about this length, because an object for each would take more than they do."""
+"""Small parts of an answer are copied together into blocks of about this length: one object each would take more
+memory."""
 
 
 class _KeptBytes:
-    """Bytes that wait for the turn of the reads that need them; they hold memory until the last one has them."""
+    """Bytes kept for reads that have not started. They hold memory until the last of these reads has them."""
 
     def __init__(self, data: bytes, memory: Quota, *, users: int) -> None:
         self.data = data
@@ -52,13 +54,13 @@ class _KeptBytes:
 
 
 class ArrivingRead:
-    """The bytes of one read on their way into its buffer, from the time when its turn has come.
+    """The bytes of one started read, until its buffer is complete.
 
     Args:
-        read: What is read.
-        partition: Where.
-        memory: What the row group holds.
-        answer_count: How many requests bring its bytes.
+        read: The read.
+        partition: Its partition.
+        memory: The lease of the row group.
+        answer_count: Number of requests that fetch its bytes.
     """
 
     def __init__(self, read: PlannedRead, partition: PlannedPartition, memory: Lease, *, answer_count: int) -> None:
@@ -67,10 +69,10 @@ class ArrivingRead:
         self._memory = memory
         self._missing_answers = answer_count
         self.takes_whole_answer = answer_count == 1 and partition.stays_in_place(read)
-        """Whether one answer brings all bytes and is decoded itself, without a buffer."""
+        """Whether a single answer holds all bytes and is decoded in place, without a buffer."""
         self._is_dropped = False
         self._whole: tuple[_KeptBytes, int] | None = None
-        """The answer that brought all bytes, and where in the file it begins."""
+        """The answer with all bytes, and its offset in the file."""
         self._buffer: PlacedBuffer | None = None
         self._complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._check_whether_complete()
@@ -81,20 +83,20 @@ class ArrivingRead:
 
     @property
     def waits_for_first_byte(self) -> bool:
-        """Whether answers are on their way and none has arrived, so that there is time to make the buffer."""
+        """Whether requests are in flight and no answer has arrived: there is time to make the buffer."""
         return self._missing_answers > 0 and self._buffer is None and not self._is_dropped
 
     def new_buffer(self) -> PlacedBuffer:
-        """Make a buffer, in any thread; :meth:`fill` takes it."""
+        """Make a buffer, in any thread. :meth:`fill` installs it."""
         return self._partition.new_buffer(self._read)
 
     def fill(self, buffer: PlacedBuffer) -> None:
-        """Take bytes into this buffer, unless some have arrived meanwhile."""
+        """Use this buffer, unless bytes have arrived meanwhile."""
         if self.waits_for_first_byte:
             self._buffer = buffer
 
     def take_buffer(self) -> ReadBuffer:
-        """Hand the complete buffer over, in any thread: its memory goes with the caller's reference.
+        """Hand over the complete buffer, in any thread. Its memory is freed with the caller's reference.
 
         A whole answer stays until :meth:`drop`.
         """
@@ -106,7 +108,7 @@ class ArrivingRead:
         return self.new_buffer() if buffer is None else buffer  # without a request all is made
 
     def drop(self) -> None:
-        """Forget all bytes, those that have arrived and those that will."""
+        """Drop all bytes, both those that have arrived and those that will."""
         self._is_dropped = True
         self._buffer = None
         if self._whole is not None:
@@ -114,13 +116,13 @@ class ArrivingRead:
             self._whole = None
 
     def fail(self, error: Exception) -> None:
-        """Let whoever waits for the bytes have the error."""
+        """Raise the error in the tasks that wait for the bytes."""
         if not self._complete.done():
             self._complete.set_exception(error)
-            self._complete.exception()  # perhaps nobody waits any more
+            self._complete.exception()  # marks the error as retrieved
 
     def receive(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Copy the parts of one answer to where they belong in the buffer."""
+        """Copy the parts of one answer to their places in the buffer."""
         self._missing_answers -= 1
         if self._is_dropped:
             return
@@ -132,7 +134,7 @@ class ArrivingRead:
         self._check_whether_complete()
 
     def receive_whole(self, answer: _KeptBytes, start: int) -> None:
-        """Take the answer that brings all bytes without copying it, as one of its users."""
+        """Use an answer that holds all bytes without copying it, as one of its users."""
         self._missing_answers -= 1
         if self._is_dropped:
             answer.remove_users()
@@ -146,13 +148,13 @@ class ArrivingRead:
 
 
 class PartitionFetches:
-    """The requests of one partition and where the parts of their answers go. Reads join one after the other.
+    """The requests of one partition, and where the parts of their answers go. Reads join one after the other.
 
     Args:
-        requests: They bring all bytes of the reads.
+        requests: They fetch all bytes of the reads.
         reads: In table order.
         partition: The partition.
-        memory: Holds what is kept for reads that have not joined.
+        memory: The lease for bytes of reads that have not joined.
     """
 
     def __init__(
@@ -168,11 +170,11 @@ class PartitionFetches:
         self._reads = reads
         self._partition = partition
         self._fetches: dict[int, Fetch] = {}
-        """By number: requests that were sent and serve reads that have not joined."""
+        """By number: requests in flight or answered that serve reads that have not joined."""
         self.joined_reads = 0
         """Reads before this one have joined."""
         self.stop_read = len(reads)
-        """Reads from this one on are not wanted any more."""
+        """Reads from this one on are no longer wanted."""
         placement_counts = np.diff(placed.first_of_request)
         self._request_of = np.repeat(np.arange(len(requests)), placement_counts)
         self._missing_counts = placement_counts.tolist()
@@ -187,7 +189,7 @@ class PartitionFetches:
         self._first_begun_by = firsts[self._by_first_read].searchsorted(every_read)
 
     def join(self, position: int, memory: Lease) -> tuple[ArrivingRead, list[Fetch]]:
-        """Begin with a read: those before it have begun."""
+        """Start a read, after all reads before it have started."""
         begun = self._by_first_read[self._first_begun_by[position] : self._first_begun_by[position + 1]].tolist()
         first = self.placements.first_of_request
         for number in begun:
@@ -211,14 +213,14 @@ class PartitionFetches:
         return arriving, new
 
     def leave_out(self, position: int) -> None:
-        """Keep nothing for this read and those behind it: nobody wants their rows any more."""
+        """Keep nothing for this read and those behind it: their rows are no longer wanted."""
         if position < self.stop_read:
             self.stop_read = position
             for fetch in self._fetches.values():
                 fetch.forget_from(max(position, self.joined_reads))
 
     def stay_in_place(self, reads: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return those reads that one answer brings as a whole and that are decoded in it."""
+        """Return the reads that a single answer covers and that are decoded in it."""
         bounds = self._by_read[self._first_of_read[reads]], self._by_read[self._first_of_read[reads + 1] - 1]
         of_one_answer = reads[self._request_of[bounds[0]] == self._request_of[bounds[1]]]
         staying = [one for one in of_one_answer.tolist() if self._partition.stays_in_place(self._reads[one])]
@@ -226,12 +228,12 @@ class PartitionFetches:
 
 
 class Fetch:
-    """One request, and which parts of its answer go where.
+    """One request, and where the parts of its answer go.
 
     Args:
         request: The request.
-        fetches: Those of its partition.
-        span: Which of their placements are this request's.
+        fetches: All fetches of its partition.
+        span: Which of their placements belong to this request.
     """
 
     def __init__(self, request: PlannedRequest, fetches: PartitionFetches, span: slice) -> None:
@@ -243,9 +245,9 @@ class Fetch:
         self._sources = placed.source_offset[span]
         self._lengths = placed.length_bytes[span]
         self._waiting: dict[ArrivingRead, list[int]] = {}
-        """Reads that have joined before the answer has come, and which placements are theirs."""
+        """Reads that joined before the answer arrived, and their placements."""
         self._answer: _KeptParts | Exception | None = None
-        """What has come, for reads that have not joined."""
+        """The answer or its error, for reads that have not joined."""
 
     @property
     def length_bytes(self) -> int:
@@ -254,12 +256,12 @@ class Fetch:
 
     @property
     def wanted_bytes(self) -> int:
-        """Bytes of the answer that somebody needs; several runs of pages may need the same dictionary page."""
+        """Bytes of the answer that reads need; several runs of pages may need the same dictionary page."""
         _, first = np.unique(self._sources[::-1], return_index=True)
         return int(self._lengths[::-1][first].sum())
 
     def serve(self, arriving: ArrivingRead, placements: list[int]) -> None:
-        """Give a read that joins what has come for it, or what will come."""
+        """Give a joining read its parts of the answer, now or when the answer arrives."""
         answer = self._answer
         if answer is None:
             self._waiting[arriving] = placements
@@ -275,7 +277,7 @@ class Fetch:
                 answer.remove_user(place)
 
     def distribute(self, answer: bytes) -> None:
-        """Copy the parts of the answer to where they are needed, or hand over all of it; keep what is needed later."""
+        """Copy the parts of the answer to their places, or hand over all of it. Keep what later reads need."""
         data = memoryview(answer)
         memory = self._fetches.memory
         later = (self._reads >= self._fetches.joined_reads) & (self._reads < self._fetches.stop_read)
@@ -309,7 +311,7 @@ class Fetch:
             )
 
     def fail(self, error: Exception) -> None:
-        """Let everybody who needs a part of the answer have the error."""
+        """Pass the error to every read that needs a part of the answer."""
         self._answer = error
         for arriving in self._waiting:
             arriving.fail(error)
@@ -321,7 +323,7 @@ class Fetch:
             self._answer.forget(self._reads >= read, read)
 
     def _staying(self, later: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        """Return the reads that are to be decoded in this answer once they have joined."""
+        """Return the reads that are decoded in this answer once they have joined."""
         if self.length_bytes < LEAST_BYTES_IN_PLACE:
             return self._reads[:0]
         reads, lengths = self._reads[later], self._lengths[later]
@@ -330,15 +332,15 @@ class Fetch:
 
 
 class _KeptParts:
-    """Copies of parts of one answer, for reads that have not joined; or the answer itself.
+    """Copies of parts of one answer for reads that have not joined, or the answer itself.
 
     Args:
         answer: The answer.
-        sources: Where each part begins in it.
-        lengths: How long each is.
-        places: Which parts are copied, ascending.
-        memory: Holds the copies.
-        whole: The answer, where reads are to be decoded in it.
+        sources: Offset of each part in it.
+        lengths: Length of each part.
+        places: The parts to copy, ascending.
+        memory: The lease for the copies.
+        whole: The answer, if reads are decoded in it.
         whole_reads: These reads.
     """
 
@@ -357,7 +359,7 @@ class _KeptParts:
         self._whole_reads = whole_reads
         self._lengths = lengths
         begins, sizes = sources[places], lengths[places]
-        # Equal parts, such as dictionary pages that runs of pages share, are neighbours and copied once.
+        # Equal parts, such as a dictionary page shared by runs of pages, are neighbours and copied once.
         is_new = np.ones(len(places), dtype=bool)
         is_new[1:] = (begins[1:] != begins[:-1]) | (sizes[1:] != sizes[:-1])
         slot = is_new.cumsum() - 1
@@ -369,10 +371,10 @@ class _KeptParts:
         copy = ends_copy.cumsum()
         first = copy.searchsorted(np.arange(copy[-1] + 2 if len(copy) else 1))
         self._copy_of = np.full(len(sources), -1)
-        """In which copy each part is; -1 for those that nobody waits for."""
+        """Index of the copy with each part; -1 for parts that no read waits for."""
         self._copy_of[places] = copy[slot]
         self._offset_of = np.zeros(len(sources), np.int64)
-        """Where in that."""
+        """Offset in that copy."""
         self._offset_of[places] = (offsets - offsets[first[copy]])[slot]
         users = np.bincount(copy[slot]).tolist()
         stops = (begins + sizes).tolist()
@@ -392,12 +394,12 @@ class _KeptParts:
         return memoryview(self._copies[self._copy_of[place]].data)[offset : offset + int(self._lengths[place])]
 
     def remove_user(self, place: int) -> None:
-        """Note that whoever has waited for a part has it."""
+        """Record that a waiting read has its part."""
         self._copies[self._copy_of[place]].remove_users()
         self._copy_of[place] = -1
 
     def forget(self, parts: npt.NDArray[np.bool_], read: int) -> None:
-        """Keep these parts no longer, nor the answer for reads from this one on."""
+        """Drop these parts, and the answer for reads from this one on."""
         gone = self._copy_of[parts]
         for number, count in enumerate(np.bincount(gone[gone >= 0]).tolist()):
             if count:

@@ -1,4 +1,4 @@
-"""Evidence about the row groups that a sidecar leaves undecided: bloom filters and pages, fetched at the same time."""
+"""Fetches evidence about row groups that a sidecar leaves undecided: bloom filters and page indexes, in parallel."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 class BloomCopies:
-    """What the catalogue has of the filters that the drafts of a question want to ask.
+    """The catalogue's copies of the bloom filters that the drafts of a question probe.
 
     Args:
-        question: What is asked.
+        question: The question.
         drafts: Of all partitions.
-        stripes: Those that were fetched ahead.
+        stripes: Those already prefetched.
     """
 
     def __init__(self, question: Question, drafts: Sequence[Draft], stripes: Mapping[Stripe, memoryview]) -> None:
@@ -49,10 +49,10 @@ class BloomCopies:
         self._turn = asyncio.Lock()
         self._is_done = False
         self.notes: tuple[str, ...] = ()
-        """Why the catalogue could not be asked."""
+        """Why the catalogue could not be read."""
 
     async def hand_out(self, spent: list[MetadataRequest]) -> None:
-        """Give the probes of all drafts their blocks, the first time; what the catalogue lacks is left to them.
+        """Give the probes of all drafts their blocks, on the first call. Drafts fetch what the catalogue lacks.
 
         Requests: those of :meth:`coldparquet.catalog.packed.PackedBlooms.blocks_of`.
         """
@@ -80,10 +80,10 @@ class BloomCopies:
 def asked_ahead(
     question: Question, sidecars: Mapping[str, Sidecar]
 ) -> tuple[SidecarPrunings | None, list[AskedPartition]]:
-    """Say what a question will ask of the filters of partitions, before it is known which entries of the catalogue count.
+    """Predict which bloom filters a question probes, before it is known which catalogue entries are current.
 
-    Filters come from the catalogue as the sidecars did, so that they need not wait for the listing that tells it. Those of
-    entries that do not count are not asked later: :class:`BloomCopies` has the drafts of those that do.
+    The catalogue holds these filters beside the sidecars, so they need not wait for the listing that tells. Filters of
+    stale entries are not used later: :class:`BloomCopies` holds only the drafts of current ones.
     """
     predicate, matcher = question.predicate, ColumnMatcher(question.needed_columns)
     try:
@@ -100,15 +100,15 @@ def asked_ahead(
             if wanted is not None:
                 asked.append(AskedPartition(name=name, wanted=wanted))
     except (FormatError, UnsupportedError):
-        return None, []  # perhaps of an entry that does not count: whoever plans with it will say so
+        return None, []  # perhaps of a stale entry; planning with it raises the error
     return prunings, asked
 
 
 BLOOM_REASON = "bloom filter"
 
 _GAPS_PER_CHUNK_GAP = 2
-"""Lookups want 32 bytes each and filters often lie side by side. Reading over gaps as wide as those between chunks would
-bring all of filters as long as that; half of it brings filters of 32 KiB at once, whose columns take turns."""
+"""A lookup needs 32 bytes, and filters are often adjacent. The gap used for chunks would read over all filters as long
+as itself. Half of it fetches filters of 32 KiB together where their columns alternate."""
 
 
 async def fetch_blooms(  # noqa: PLR0913 - knobs are required keywords here; their defaults live in ReadOptions
@@ -120,10 +120,10 @@ async def fetch_blooms(  # noqa: PLR0913 - knobs are required keywords here; the
     may_grow: bool,
     spent: list[MetadataRequest],
 ) -> BloomAnswers:
-    """Fetch what the probes want to see of the filters, and return their answers.
+    """Fetch the parts of the filters that the probes need, and return their answers.
 
-    Requests: none where the filters lie in the sidecar. Otherwise one round trip of few, all in flight together; a second
-    one for large filters of which neither sidecar nor footer states the length.
+    Requests: none if the filters are in the sidecar. Otherwise one round trip of few requests in parallel. A second
+    round trip follows for large filters whose length neither sidecar nor footer states.
     """
     while (wanted := probes.wanted()) is not None:
         probes.receive(
@@ -150,7 +150,7 @@ async def fetch_bloom_ranges(  # noqa: PLR0913 - knobs are required keywords her
     may_grow: bool,
     spent: list[MetadataRequest],
 ) -> list[tuple[int, bytes]]:
-    """Fetch ranges of bloom filters, in few requests that are all in flight together."""
+    """Fetch ranges of bloom filters in few requests, all in parallel."""
     coalesced = coalesce(
         wanted.starts,
         wanted.stops,
@@ -180,23 +180,23 @@ async def fetch_bloom_ranges(  # noqa: PLR0913 - knobs are required keywords her
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What was fetched beyond the sidecar, to read less of the data."""
+    """What was fetched beyond the sidecar in order to read less data."""
 
     blooms: BloomAnswers | None = None
     pages: PartitionPages | None = None
     pages_etag: str | None = None
-    """Version of the Parquet object that the ``_pages`` of the partition was made for; None where they say none, or come
+    """Version of the Parquet object that the partition's ``_pages`` describes. None if the pages state none, or come
     from the Parquet file."""
     notes: tuple[str, ...] = ()
     requests: tuple[MetadataRequest, ...] = ()
 
 
 async def gather_evidence(draft: ParquetDraft, copies: BloomCopies) -> Evidence:
-    """Fetch what the draft of a partition's plan asks for.
+    """Fetch the evidence that a partition's draft asks for.
 
     Requests: for bloom filters those of :meth:`coldparquet.scan.evidence.BloomCopies.hand_out`, or those of
-    :func:`coldparquet.scan.evidence.fetch_blooms`; for pages 1, or none where the ``_pages`` of the partition came
-    with its sidecar. All in one round trip, unless the length or the place of bloom filters is not known.
+    :func:`coldparquet.scan.evidence.fetch_blooms`. For pages 1, or none if the partition's ``_pages`` came with its
+    sidecar. All in one round trip, unless the length or the place of bloom filters is unknown.
     """
     spent: list[MetadataRequest] = []
     asks_blooms = draft.probes is not None

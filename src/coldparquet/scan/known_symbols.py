@@ -1,4 +1,4 @@
-"""The symbols of a table, looked up so that all batches of a scan share its dictionaries."""
+"""Looks up the symbols of a table, so that all batches of a scan share its dictionaries."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 async def look_up_symbols(question: Question) -> KnownSymbols:
-    """Look up the symbols of the SYMBOL columns of a result.
+    """Look up the symbols of a result's SYMBOL columns.
 
-    Requests: 2 per column, one after the other and those of all columns at the same time; none for columns whose symbols
-    were looked up before, nor where the table has no files to say them or was opened without ``symbols="global"``.
+    Requests: 2 per column in sequence, all columns in parallel. None for columns looked up before, for tables without
+    symbol files, or for tables opened without ``symbols="global"``.
     """
     snapshot = question.snapshot
     if question.options.symbols != "global" or snapshot.files is None or snapshot.files.column_versions is None:
@@ -43,7 +43,7 @@ def symbol_columns(question: StreamedQuestion) -> list[TableColumn]:
 
 
 def shared_dictionaries(question: StreamedQuestion) -> SharedDictionaries | None:
-    """Return the dictionaries that all batches of a result share; None where each row group may have its own."""
+    """Return the dictionaries that all batches of a result share; None if each row group may have its own."""
     if question.options.symbols != "global":
         return None
     known = question.symbols.strings
@@ -52,7 +52,7 @@ def shared_dictionaries(question: StreamedQuestion) -> SharedDictionaries | None
 
 
 async def _symbols(column: TableColumn, snapshot: TableSnapshot, spent: list[MetadataRequest]) -> pa.Array[Any] | None:
-    """Return distinct symbols; None if files are missing, or if two symbols read alike in UTF-8."""
+    """Return distinct symbols. None if files are missing, or if two symbols have the same UTF-8 form."""
     dictionaries, files = snapshot.symbol_dictionaries, snapshot.files
     if dictionaries is None or files is None:
         return None

@@ -1,4 +1,4 @@
-"""The memory limit of a scan: granted in the order of turns, by estimates that what was seen corrects."""
+"""Enforces the memory limit of a scan: grants leases in turn, by estimates that learn from decoded sizes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from itertools import count
 
 _WORKING_SHARE = 2
-"""Decoding holds about twice what it yields: the pages decompressed beside the values, then the rows beside those that
-the predicate leaves."""
+"""Decoding holds about twice its result: decompressed pages beside values, then all rows beside those that the
+predicate leaves."""
 
 
 class DecodedSizes:
-    """Estimates of decoded sizes that learn from what came out.
+    """Estimates of decoded sizes that learn from actual ones.
 
-    Metadata knows how wide numbers are, but hardly how long the texts behind a dictionary.
+    Metadata knows the width of numbers, but hardly the length of the texts behind a dictionary.
     """
 
     def __init__(self) -> None:
@@ -24,17 +24,17 @@ class DecodedSizes:
         self._noted_bytes = 0
 
     def working_bytes(self, estimated_bytes: int) -> int:
-        """Return how much memory to hold while something is decoded that was estimated to yield so much."""
+        """Return how much memory to hold while decoding something with this estimated size."""
         seen = self._decoded_bytes / self._estimated_bytes if self._estimated_bytes else 1.0
         return round(estimated_bytes * seen) * _WORKING_SHARE
 
     def learn(self, *, estimated_bytes: int, decoded_bytes: int) -> None:
-        """Note what came of an estimate."""
+        """Record the actual size beside its estimate."""
         self._estimated_bytes += estimated_bytes
         self._decoded_bytes += decoded_bytes
 
     def have_grown(self, growth_bytes: int) -> bool:
-        """Tell whether so much has been decoded since this last was true."""
+        """Tell whether this much has been decoded since this was last true."""
         if self._decoded_bytes < self._noted_bytes + growth_bytes:
             return False
         self._noted_bytes = self._decoded_bytes
@@ -45,17 +45,17 @@ class DecodedSizes:
 class _Claim:
     turn: int
     number: int
-    """Of claims of the same turn the earlier one comes first."""
+    """Among claims of the same turn, the earlier one comes first."""
     amount: int = field(compare=False)
     granted: asyncio.Future[None] = field(compare=False)
 
 
 class Quota:
-    """What may be held at once, and who waits for it.
+    """An amount that may be held at once, and the claims that wait for it.
 
-    Every claim has a turn: the place of its row group in the order in which the rows are consumed. The claim with the
-    lowest turn is granted first; while it does not fit, those behind it wait too, even smaller ones: otherwise these
-    could keep the row group that is needed next waiting for ever.
+    The turn of a claim is the position of its row group in consumption order. The claim with the lowest turn is granted
+    first. While it does not fit, all claims behind it wait, even smaller ones: otherwise they could block the row group
+    that is needed next forever.
 
     Args:
         limit: How much may be held, in any unit.
@@ -72,16 +72,16 @@ class Quota:
 
     @property
     def most_held(self) -> int:
-        """How much has been held at most."""
+        """The largest amount that was held at once."""
         return self._most_held
 
     @property
     def is_short(self) -> bool:
-        """Whether anybody waits."""
+        """Whether any claim waits."""
         return bool(self._claims)
 
     async def take(self, amount: int, *, turn: int) -> None:
-        """Wait until there is room, and hold it. A call that is cancelled holds nothing."""
+        """Wait until the amount fits, and hold it. A cancelled call holds nothing."""
         claim = _Claim(turn, next(self._numbers), amount, asyncio.get_running_loop().create_future())
         heapq.heappush(self._claims, claim)
         self._grant()
@@ -94,15 +94,15 @@ class Quota:
             raise
 
     def hold(self, amount: int) -> None:
-        """Hold more at once, whatever the limit says; if negative, give so much back."""
+        """Hold more at once, regardless of the limit; a negative amount is given back."""
         self._held += amount
         self._most_held = max(self._most_held, self._held)
         if amount < 0 and self._claims:
-            # Not at once: who gives an answer's memory back holds its copies in the same breath.
+            # Deferred: the caller that gives an answer's memory back holds that of its copies right afterwards.
             asyncio.get_running_loop().call_soon(self._grant)
 
     def hurry(self, turn: int) -> None:
-        """Grant whatever this turn and those before it claim, from now on: somebody waits for it, room or no room."""
+        """Grant claims up to this turn from now on, even beyond the limit: the consumer waits for them."""
         self._urgent_turn = max(self._urgent_turn, turn)
         self._grant()
 
@@ -118,10 +118,10 @@ class Quota:
 
 
 class Lease:
-    """What one row group holds of a room, so that all of it can be given back at once.
+    """What one row group holds of a quota, so that all of it can be given back at once.
 
     Args:
-        room: Where it is held.
+        room: The quota.
         turn: Turn of the row group.
     """
 
@@ -132,7 +132,7 @@ class Lease:
         self._is_released = False
 
     async def take(self, amount: int) -> None:
-        """Wait until there is room, and hold it."""
+        """Wait until the amount fits, and hold it."""
         await self.room.take(amount, turn=self._turn)
         if self._is_released:
             self.room.hold(-amount)
@@ -140,16 +140,16 @@ class Lease:
             self._amount += amount
 
     def hold(self, amount: int) -> None:
-        """Hold more at once, whatever the limit says; if negative, give so much back."""
+        """Hold more at once, regardless of the limit; a negative amount is given back."""
         if not self._is_released:
             self._amount += amount
             self.room.hold(amount)
 
     def keep(self, amount: int) -> None:
-        """Hold exactly so much from now on."""
+        """Hold exactly this amount from now on."""
         self.hold(amount - self._amount)
 
     def release(self) -> None:
-        """Give everything back, and hold nothing any more."""
+        """Give everything back."""
         self.keep(0)
         self._is_released = True

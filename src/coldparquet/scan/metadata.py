@@ -1,14 +1,13 @@
-"""The first step of planning: read the metadata of partitions, and check that their files are still those described.
+"""The first step of planning: reads the metadata of partitions, and checks that it still describes their Parquet files.
 
-Partitions whose Parquet file is not, or may not be, the one that their metadata describes.
+Checks that need no request of their own run for every question, also for those that metadata answers. A disk tells size
+and time of each file. A store with storage classes tells the objects of its HEADs, and a listing those that it shows.
+Without such information metadata is trusted, and the first request for data checks it
+(:class:`~coldparquet.storage.checked.CheckedStore`).
 
-What tells without a request of its own is asked of every question, also of those that metadata answers: a disk tells size and
-time of each file, a store with classes those that it was asked about, a listing those that it showed. What nobody told is
-believed, and the first request for data is checked (:class:`~coldparquet.storage.checked.CheckedStore`).
-
-A file of another size is another file. A file of the described size that was written after its sidecar may be another one, or
-a copy that was written in another order: its footer decides. That is read on disks alone: in an object store the time is
-that of the last copy, and moving an object to another storage class is one.
+A file of another size is another file. A file of the described size that is newer than its sidecar may be another one,
+or a copy written in another order: its footer decides. Only files on disks get this check: in an object store the time
+is that of the last copy, and a change of storage class is a copy.
 """
 
 from __future__ import annotations
@@ -52,11 +51,11 @@ _Error = TypeVar("_Error", NotFoundError, ObjectChangedError)
 
 
 async def without_replaced_files(question: Question, known: Sequence[KnownPartition]) -> list[KnownPartition]:
-    """Read metadata again that may not be that of the Parquet file beside it, and refuse metadata that is not.
+    """Read metadata again that may not describe its Parquet file, and refuse metadata that does not.
 
-    Requests: for entries of the catalogue whose objects are not those that were packed, those of
-    :meth:`coldparquet.catalog.partition.Partition.reread_replaced`; for sidecars that are older than a file on a disk, those
-    of :meth:`coldparquet.catalog.partition.Partition.read_footer_instead`. All at once.
+    Requests: for catalogue entries whose objects were replaced since packing, those of
+    :meth:`coldparquet.catalog.partition.Partition.reread_replaced`. For sidecars older than a file on a disk, those of
+    :meth:`coldparquet.catalog.partition.Partition.read_footer_instead`. All in parallel.
     """
     packed_anew = await gather_or_cancel([_reread(found) for found in known if _is_stale_entry(question, found)])
     known = _with(known, packed_anew)
@@ -76,7 +75,7 @@ async def without_replaced_files(question: Question, known: Sequence[KnownPartit
 
 
 def beliefs(question: Question, partitions: Sequence[PartitionRead]) -> tuple[str, ...]:
-    """Say in one note how many sidecars are believed because nobody told of the files that they describe."""
+    """Say in one note how many sidecars are trusted without information about their files."""
     data_objects = question.snapshot.data_objects
     believed = sum(
         read.metadata_source in {"sidecar", "catalogue"} and data_objects.size_bytes(read.data_path) is None
@@ -107,7 +106,7 @@ async def _reread(found: KnownPartition) -> KnownPartition:
 
 
 def _check_seen(question: Question, partition: Partition, metadata: PartitionMetadata) -> None:
-    """Compare with what the store has told of the object for other reasons, if it has."""
+    """Compare the metadata with what the store has already told about the object, if anything."""
     data_objects, path = question.snapshot.data_objects, partition.data_path
     if data_objects.is_missing(path):
         raise _noted(question, data_file_missing(path))
@@ -129,7 +128,7 @@ def _check_size(question: Question, partition: Partition, metadata: PartitionMet
 def _doubted_size_bytes(
     question: Question, partition: Partition, metadata: PartitionMetadata, info: ObjectInfo | None
 ) -> int | None:
-    """Return the size of a file on a disk that may not be the described one, else None; refuse one that certainly is not."""
+    """Return the size of a disk file that may differ from the described one, else None. Refuse a certain difference."""
     store = question.snapshot.store
     if info is None or info.size_bytes is None or info.etag is None:
         raise _noted(question, data_file_missing(partition.data_path))
@@ -139,7 +138,7 @@ def _doubted_size_bytes(
     _check_size(question, partition, metadata, info.size_bytes)
     if partition.may_grow:
         return None
-    # Later requests are held to the version that is seen here, so that nobody replaces the file unnoticed.
+    # Later requests are pinned to the version seen here, so that a replaced file is noticed.
     store.check_version(partition.data_path, info.etag)
     return info.size_bytes if is_written_after(info.modified_s, metadata.sidecar_modified_s) else None
 
@@ -147,10 +146,11 @@ def _doubted_size_bytes(
 async def _read_footer(
     question: Question, found: KnownPartition, metadata: PartitionMetadata, size_bytes: int
 ) -> KnownPartition:
-    """Read the footer where the metadata says that it ends; refuse a longer file that has none there.
+    """Read the footer where the metadata says that it ends. Refuse a longer file that has no footer there.
 
-    An update in place leaves it there, and what lies behind it does not count before the sidecar describes it. Of an update by
-    a QuestDB only the table's `_txn` tells, which is not here: whoever reads is warned that rows may be missing.
+    An update in place leaves the old footer there; bytes behind it do not count until the sidecar describes them. Only
+    the table's `_txn` shows an update by a QuestDB, and it is not available here. A warning says that rows may be
+    missing.
     """
     partition, described_bytes = found.partition, metadata.sidecar.parquet_size_bytes
     is_longer = size_bytes > described_bytes
@@ -180,36 +180,37 @@ async def _read_footer(
 
 
 def _noted(question: Question, error: _Error) -> _Error:
-    """Have the table ask for the object itself when it is refreshed."""
+    """Record the error, so that the next refresh of the table asks for the object itself."""
     question.snapshot.store.note_changed(str(error.path))
     return error
 
 
 @dataclass(slots=True, kw_only=True)
 class FoundPartitions:
-    """What the metadata of partitions has brought."""
+    """The metadata of partitions, and what was found with it."""
 
     known: list[KnownPartition] = field(default_factory=list)
     """In table order."""
     heads: list[MetadataRequest] = field(default_factory=list)
     """HEADs of data objects, and requests for stripes."""
     stripes: dict[Stripe, memoryview] = field(default_factory=dict)
-    """Stripes of bloom filters that the catalogue was asked for while a listing was waited for."""
+    """Stripes of bloom filters prefetched from the catalogue while a listing was in flight."""
     prunings: SidecarPrunings | None = None
-    """What was found about the sidecars meanwhile, which were not known to count."""
+    """Findings about the sidecars made meanwhile, before it was known which of them are current."""
     skipped: list[SkippedPartition] = field(default_factory=list)
-    """Partitions whose metadata cannot be read because it lies in the archived object itself."""
+    """Partitions whose metadata is unreadable because it is inside the archived object."""
 
 
 async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundPartitions:
-    """Read the metadata of all partitions at once; for the first rows of a table, of no more than hold them.
+    """Read the metadata of all partitions in parallel; for a table's first rows, only of the partitions with these.
 
-    Requests: those of :func:`coldparquet.catalog.partition.read_packed` and, where the catalogue has nothing that counts, of
-    :meth:`coldparquet.catalog.partition.Partition.metadata`. For partitions of which these may send any, and of which not every
-    row is wanted for certain, at the same time 1 for the ``_pages`` of each, if others have them; else for the first partition.
-    For native partitions see :func:`coldparquet.scan.native.plan_native_rows`. At the same time, too, 1 HEAD of
-    each partition's data object, see :mod:`coldparquet.catalog.objects`; and where these are one listing, those of
-    :meth:`coldparquet.catalog.packed.PackedBlooms.fetch_ahead` for the bloom filters that the question will ask.
+    Requests: those of :func:`coldparquet.catalog.partition.read_packed` and, without a current catalogue entry, those
+    of :meth:`coldparquet.catalog.partition.Partition.metadata`. In parallel with the latter, 1 for the ``_pages`` of
+    each partition whose metadata may need a request and of which not every row is certainly wanted. That holds if other
+    partitions have ``_pages``; else only the first partition's is tried. For native partitions see
+    :func:`coldparquet.scan.native.plan_native_rows`. Also in parallel, 1 HEAD of each partition's data object, see
+    :mod:`coldparquet.catalog.objects`. If one listing replaces these HEADs, also the requests of
+    :meth:`coldparquet.catalog.packed.PackedBlooms.fetch_ahead` for the bloom filters that the question probes.
     """
     found = FoundPartitions()
     is_preview = question.limit is not None and question.predicate is None
@@ -250,7 +251,7 @@ async def _read_window(question: Question, window: Sequence[Partition], first: i
 
 
 def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, head_count: int) -> bool:
-    """Let a listing take the place of HEADs, and of the sidecars that the catalogue would then have, if it saves requests."""
+    """Use a listing in place of HEADs, and of the sidecars that the catalogue then supplies, if that saves requests."""
     unread = [partition.location for partition in in_parquet if partition.snapshot is None]
     saved_requests = head_count + question.snapshot.catalogue.saved_by_listing(unread)
     directories = [partition.directory_path for partition in in_parquet]
@@ -260,10 +261,10 @@ def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, he
 
 
 def _prefetch(question: Question, window: Sequence[Partition], found: FoundPartitions) -> Prefetch | None:
-    """Fetch stripes of bloom filters while a listing is waited for, if the question may ask any.
+    """Prefetch stripes of bloom filters while a listing is in flight, if the question may probe any.
 
-    Not where the newest partition, which was read when the table was opened, shows that the table was written anew since it
-    was packed: then the listing leaves no entry that counts.
+    Not if the newest partition, read when the table was opened, shows that the table was rewritten since packing: then
+    the listing leaves no current entry.
     """
     catalogue, newest = question.snapshot.catalogue, question.snapshot.partitions[-1].location
     if question.predicate is None or not catalogue.blooms.are_there or catalogue.is_contradicted_by(newest):
@@ -285,7 +286,7 @@ async def _after_the_archive(
     refusal: ArchivedObjectError,
     found: FoundPartitions,
 ) -> dict[str, KnownPartition]:
-    """Do what the options say about partitions whose metadata lies in archived objects."""
+    """Apply the options to partitions whose metadata is inside archived objects."""
     data_objects = question.snapshot.data_objects
     await data_objects.head([partition.data_path for partition in archived], found.heads)
     objects = _all_archived(question, archived)
@@ -305,7 +306,7 @@ async def _after_the_archive(
 async def _read_parquet(
     question: Question, partitions: Sequence[Partition], first: int, *, prefetch: Prefetch | None = None
 ) -> list[KnownPartition | ArchivedObjectError]:
-    """Fetch what planning partitions needs: their metadata, or the places of rows in native files."""
+    """Fetch what planning needs of partitions: their metadata, or the places of rows in native files."""
     page_requests: dict[str, list[MetadataRequest]] = {
         partition.name: []
         for index, partition in enumerate(partitions, first)
@@ -334,7 +335,7 @@ async def _read_all(
     question: Question, partitions: Sequence[Partition], first: int, prefetch: Prefetch | None
 ) -> list[KnownPartition | ArchivedObjectError]:
     await read_packed(partitions, prefetch=prefetch)
-    # What needs no request needs no task either, of which thousands would take longer than all the rest.
+    # Partitions that need no request get no task: thousands of tasks would take longer than everything else.
     found = [
         await _read(question, partition, index) if partition.is_at_hand else None
         for index, partition in enumerate(partitions, first)
@@ -357,7 +358,7 @@ async def _read(question: Question, partition: Partition, index: int) -> KnownPa
 
 
 def _are_pages_wanted(question: Question, partition: Partition, index: int) -> bool:
-    """Tell whether to fetch the ``_pages`` of a partition while its sidecar is on the way: it may be there, and of use."""
+    """Tell whether to fetch a partition's ``_pages`` in parallel with its sidecar: it may exist and be useful."""
     page_files = question.snapshot.page_files
     may_be_there = index == 0 if page_files.table_has_files is None else page_files.table_has_files
     may_be_of_use = question.is_selective and question.options.page_index != "never"
@@ -366,7 +367,7 @@ def _are_pages_wanted(question: Question, partition: Partition, index: int) -> b
 
 
 def _is_wanted_as_a_whole(question: Question, partition: Partition) -> bool:
-    """Tell whether the times that a partition stands for prove that every row of it is wanted."""
+    """Tell whether a partition's time range proves that every row of it is wanted."""
     snapshot, time_range_ns = question.snapshot, partition.time_range_ns
     timestamp = snapshot.designated_timestamp
     is_cut = question.limit is not None or question.last_rows is not None

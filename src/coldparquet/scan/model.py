@@ -1,4 +1,4 @@
-"""A question about one state of a table, and what planning finds of each partition, as plain data."""
+"""Plain data of planning: a question about one state of a table, and what planning finds of each partition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPartition:
-    """A partition, and what was fetched in order to plan it."""
+    """A partition, and what was fetched to plan it."""
 
     partition: Partition
     known: PartitionMetadata | NativePlan
@@ -38,23 +38,23 @@ class KnownPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MatchEstimate:
-    """How many rows of each read are expected to satisfy the predicate, for the choice of what to fetch first."""
+    """Expected number of rows of each read that satisfy the predicate; it decides what to fetch first."""
 
     matching_rows: npt.NDArray[np.float64]
     """Number of them in the row group of each read, shape ``(reads,)``."""
     page_rows: npt.NDArray[np.int64]
-    """Rows that are fetched together with any one of them: those of a page, or of the row group."""
+    """Number of rows fetched together with any one row: those of its page, or of its row group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PartitionPlan:
-    """What is read of one partition, and how it becomes rows."""
+    """What is read of one partition, and how it is decoded."""
 
     read: PartitionRead
     row_groups: tuple[PlannedRead, ...]
     planned: PlannedPartition
     estimate: MatchEstimate | None
-    """None where no read has a predicate left to evaluate, or the partition is native."""
+    """None if no read has a predicate left to evaluate, or the partition is native."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,9 +62,9 @@ class KnownSymbols:
     """The symbols of a table, as far as a question needs them."""
 
     strings: Mapping[int, pa.Array[Any]]
-    """By index of the column in the table: its symbols, all distinct, each at the place of its key."""
+    """By index of the column in the table: its distinct symbols, each at the position of its key."""
     requests: tuple[MetadataRequest, ...]
-    """What finding them cost."""
+    """The requests spent to find them."""
 
 
 NO_SYMBOLS = KnownSymbols(strings={}, requests=())
@@ -73,43 +73,43 @@ NO_SYMBOLS = KnownSymbols(strings={}, requests=())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What was asked of which state of which table: everything that planning needs."""
+    """What is asked of which state of which table: everything that planning needs."""
 
     url: str
     options: ReadOptions
     speed: StoreSpeed
-    """Of the store, for the choice between bytes and round trips."""
+    """Of the store, for the trade-off between bytes and round trips."""
     snapshot: TableSnapshot
     output_columns: tuple[TableColumn, ...]
-    """Columns of the result; none where only the number of rows is wanted."""
+    """Columns of the result; none if only the number of rows is wanted."""
     names_columns: bool = True
-    """Whether they were chosen by name; otherwise all of the table's were asked for."""
+    """Whether the caller chose columns by name; otherwise all columns of the table are wanted."""
     predicate_text: str | None
     predicate: BoundPredicate | None
     limit: int | None
     last_rows: int | None = None
-    """Only so many rows, the last ones in table order, are wanted by whoever made the question; None for all. Planning then
-    asks pages, but leaves it to the caller to cut the reads."""
+    """The question wants only this many rows, the last ones in table order; None for all. Planning then uses pages, but
+    the caller cuts the reads."""
     expects_data: bool = True
-    """Whether rows will probably be read, so that their data objects get a HEAD along with the metadata, and requests are
-    planned for all of them. For questions that metadata may answer both wait until it is known that it does not: the plan has
-    no requests, and whoever carries it out chooses the reads, see :func:`coldparquet.scan.requests.with_reads`."""
+    """Whether rows will probably be read. Then data objects get a HEAD along with the metadata, and planning makes
+    requests for all of them. Questions that metadata may answer postpone both: the plan has no requests, and its user
+    chooses the reads, see :func:`coldparquet.scan.requests.with_reads`."""
     row_windows: Mapping[str, tuple[int, int]] | None = None
-    """By data path of each partition: the half-open range of its rows that is asked for, before the predicate; None for all rows
-    of all partitions. Only partitions in Parquet are cut."""
+    """By data path of each partition: the half-open range of rows that is asked for, before the predicate. None for all
+    rows of all partitions. Only Parquet partitions are cut."""
     symbols: KnownSymbols = NO_SYMBOLS
-    """Symbols of the table, once planning has looked them up; only where the options ask for one dictionary."""
+    """Symbols of the table, once planning has looked them up; only if the options ask for one dictionary."""
 
     budget: Budget | None = None
-    """Shared by all plans with which this question is answered; None where one plan answers it."""
+    """Shared by all plans that answer this question; None if a single plan does."""
 
     @property
     def coalescing(self) -> Coalescing:
-        """How the ranges of an object of which nothing is known become requests."""
+        """How the ranges of an object become requests if nothing is known of the object."""
         return choose_coalescing(self.options, self.speed)
 
     def coalescing_of(self, data_path: str) -> Coalescing:
-        """Return how the ranges of one object become requests, by what is known of its storage class."""
+        """Return how the ranges of one object become requests, given its storage class."""
         info = self.snapshot.data_objects.info(data_path)
         return choose_coalescing(self.options, self.speed, None if info is None else info.storage_class)
 
@@ -133,7 +133,10 @@ class Question:
 
 @contextmanager
 def told_of_older_columns(snapshot: TableSnapshot) -> Iterator[None]:
-    """Say of a column that a table with the columns of its newest partition does not have where it may be. No request."""
+    """Make the error for an unknown column say that only older partitions may have it. No request.
+
+    A table opened with the columns of its newest partition does not have such a column.
+    """
     try:
         yield
     except InvalidInputError as error:
@@ -155,24 +158,24 @@ def told_of_older_columns(snapshot: TableSnapshot) -> Iterator[None]:
 
 
 QuestionKey: TypeAlias = tuple[object, ...]
-"""What makes two questions the same, such as columns, condition and limit."""
+"""What identifies a question: columns, condition, limit and so on."""
 
 _LIMIT = 1024
-"""Questions that are remembered; of a question that is asked more rarely, the ranges are gone from the caches as well."""
+"""Number of remembered questions. The ranges of a question older than these have left the caches as well."""
 
 
 class RememberedSpeeds:
-    """Plan a repeated question as it was planned the first time, so that it asks for the ranges that are held by then.
+    """Plans a repeated question like the first time, so that it asks for ranges that the caches hold.
 
-    What a plan reads over, and whether it gathers evidence first, depends on the store's speed, which every request measures
-    anew. Without this, the second plan would ask for bytes that the first one did not need.
+    The store's speed decides what a plan reads over and whether it gathers evidence first. Every request measures it
+    anew. Without this class, the second plan would ask for bytes that the first one did not fetch.
     """
 
     def __init__(self) -> None:
         self._speeds: OrderedDict[QuestionKey, StoreSpeed] = OrderedDict()
 
     def speed_for(self, question: QuestionKey, measured: StoreSpeed) -> StoreSpeed:
-        """Return the speed with which a question was planned first; of a new one, what was measured by now."""
+        """Return the speed with which a question was first planned; for a new question, the speed measured now."""
         speed = self._speeds.setdefault(question, measured)
         self._speeds.move_to_end(question)
         if len(self._speeds) > _LIMIT:
@@ -181,7 +184,7 @@ class RememberedSpeeds:
 
 
 class StreamedQuestion(Protocol):
-    """What the rows are to be like."""
+    """What streaming needs to know of the question."""
 
     @property
     def options(self) -> ReadOptions:
@@ -190,7 +193,7 @@ class StreamedQuestion(Protocol):
 
     @property
     def output_columns(self) -> tuple[TableColumn, ...]:
-        """Columns of the result; none where only the number of rows is wanted."""
+        """Columns of the result; none if only the number of rows is wanted."""
         ...
 
     @property
@@ -200,17 +203,17 @@ class StreamedQuestion(Protocol):
 
     @property
     def predicate(self) -> BoundPredicate | None:
-        """What every row satisfies."""
+        """The condition that every row satisfies."""
         ...
 
     @property
     def limit(self) -> int | None:
-        """At most so many rows; None for all."""
+        """Most rows of the result; None for all."""
         ...
 
     @property
     def symbols(self) -> KnownSymbols:
-        """Symbols of the table; only where the options ask for one dictionary."""
+        """Symbols of the table; only if the options ask for one dictionary."""
         ...
 
     def coalescing_of(self, data_path: str) -> Coalescing:
@@ -219,11 +222,11 @@ class StreamedQuestion(Protocol):
 
 
 class StreamedPlan(Protocol):
-    """A plan that may be carried out: nobody has to be asked any more."""
+    """An admitted plan, ready to be executed."""
 
     @property
     def question(self) -> StreamedQuestion:
-        """What is asked."""
+        """The question."""
         ...
 
     @property
@@ -238,5 +241,5 @@ class StreamedPlan(Protocol):
 
     @property
     def late_part_bytes(self) -> int:
-        """About how long the requests of a second stage should be."""
+        """Approximate length of the requests of a second stage."""
         ...

@@ -1,8 +1,8 @@
-"""Planning partitions in QuestDB's native format: which rows, where their data is, symbols.
+"""Plans partitions in QuestDB's native format: which rows, where their data is, symbols.
 
-Such a partition has no metadata of its own. How many rows are committed is in the table's ``_txn``, names and tops of
-the columns are in ``_cv``; the rest is found by small reads of the column files themselves. A running QuestDB may
-append to all of these files meanwhile; what is committed does not change.
+Such a partition has no metadata of its own. The table's ``_txn`` has the number of committed rows; ``_cv`` has names
+and tops of the columns. Small reads of the column files find the rest. A running QuestDB may append to all these files
+meanwhile; committed rows do not change.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 TIME_SEARCH = "time search"
 """Reason of the requests that search the rows of a time range."""
 OFFSETS = "offsets"
-"""Reason of the requests that ask where the data of the first and the last row of a slice is."""
+"""Reason of the requests that find the data of the first and the last row of a slice."""
 _GAP_BYTES = 64 * 1024
-"""Offsets at most this far apart are fetched as one: that many bytes hardly take longer than a few."""
+"""Offsets at most this far apart are fetched as one range: that many bytes hardly take longer than a few."""
 
 _UNPROVEN_BYTES = 256 * 1024 * 1024
-"""A file is believed to be this long because ``_txn`` or another file says so. Of more, the last byte is fetched before
-requests are planned and memory is taken for it: damaged files may claim any length."""
+"""Up to this length, the length of a file that ``_txn`` or another file states is trusted. Beyond it, the last byte is
+fetched before requests are planned and memory is taken: damaged files may claim any length."""
 
 _LARGEST_UNPROVEN_ROWS = 1 << 36
-"""Where no file can prove the number of rows; more than any partition has."""
+"""Limit where no file can prove the number of rows; larger than any partition."""
 
 
 async def plan_native_rows(  # noqa: PLR0913 - one partition, one question
@@ -65,11 +65,11 @@ async def plan_native_rows(  # noqa: PLR0913 - one partition, one question
     limit: int | None,
     symbols: SymbolDictionaries,
 ) -> NativePlan:
-    """Find the rows of a time range in a native partition, and the byte ranges of the columns that are read.
+    """Find the rows of a time range in a native partition, and the byte ranges of the columns to read.
 
-    Requests: those of the time search, where there is a bound: one for each 8,192 rows or less, else about three
-    round trips of 32 for each bound; then, all at the same time, one per slice and column of variable size, fewer where
-    slices are small. Beside them two, one after the other, per symbol column whose dictionary is not yet known.
+    Requests: those of the time search, if there is a bound. It takes one for each 8,192 rows or less, else about three
+    round trips of 32 for each bound. Then, in parallel, one per slice and column of variable size; small slices
+    share requests. In parallel with these, two in sequence per symbol column with an unknown dictionary.
     """
     planning = _Planning(
         store=store,
@@ -100,13 +100,13 @@ async def plan_native_rows(  # noqa: PLR0913 - one partition, one question
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planning:
-    """The small reads that planning one partition takes."""
+    """The small reads that plan one partition."""
 
     store: ObjectStore
     directory_path: str
     row_count: int
     columns: list[NativeColumn]
-    """Those that have bytes in the partition."""
+    """Columns with bytes in the partition."""
     spent: list[MetadataRequest]
 
     async def find(
@@ -117,7 +117,7 @@ class _Planning:
         rows_per_read: int,
         limit: int | None,
     ) -> tuple[RowSlices, dict[int, tuple[IntArray, IntArray]]]:
-        """Find the slices, and by position in the table where the data of each column of variable size is."""
+        """Find the slices, and by position in the table where the data of each variable-size column is."""
         rows = await self._rows_between(timestamp, *time_bounds)
         rows = rows if limit is None else rows[:limit]
         await self._prove_rows(rows, timestamp)
@@ -156,7 +156,7 @@ class _Planning:
         return search.rows
 
     async def _prove_rows(self, rows: range, timestamp: NativeColumn | None) -> None:
-        """Make sure that a file has as many rows as are claimed, where believing it would cost much."""
+        """Check that a file has the claimed number of rows, where a wrong claim would cost much."""
         for column in (*([timestamp] if timestamp is not None else []), *self.columns):
             stored_rows = rows.stop - (column.top or 0)
             layout = column.layout
@@ -206,10 +206,10 @@ def _has_bytes(column: NativeColumn, row_count: int) -> bool:
 
 
 _MOST_ROWS_PER_READ = 262_144
-"""Rows of a native partition that are fetched and decoded together: 2 MiB of a column of 64 bits."""
+"""Rows of a native partition fetched and decoded together: 2 MiB of a 64-bit column."""
 _LEAST_ROWS_PER_READ = 8_192
 _READS_IN_MEMORY = 4
-"""So many reads should fit into the memory of a scan, as far as the columns have a fixed width."""
+"""Number of reads that should fit into the memory of a scan, counting the fixed-width columns."""
 
 
 async def find_native_rows(question: Question, partition: Partition, index: int) -> NativePlan:
@@ -242,7 +242,7 @@ async def find_native_rows(question: Question, partition: Partition, index: int)
 
 
 def plan_native(question: Question, found: KnownPartition, *, rows_left: int | None) -> PartitionPlan:
-    """Plan a native partition whose rows were found. No request is sent."""
+    """Plan a native partition whose rows are known. No request."""
     partition, known = found.partition, found.known
     if not isinstance(known, NativePlan):
         raise InternalError("a Parquet partition is planned as a native one")
@@ -274,7 +274,7 @@ def plan_native(question: Question, found: KnownPartition, *, rows_left: int | N
 
 
 def _rows_per_read(columns: Sequence[NativeColumn], memory_limit_bytes: int) -> int:
-    """Choose how many rows are fetched and decoded together; how long texts are, nobody knows yet."""
+    """Choose how many rows to fetch and decode together; the length of texts is unknown at this point."""
     row_bytes = sum(
         layout.entry_bytes if isinstance(layout := column.layout, VariableLayout) else layout.width_bytes
         for column in columns
@@ -284,7 +284,7 @@ def _rows_per_read(columns: Sequence[NativeColumn], memory_limit_bytes: int) -> 
 
 
 def _native_columns(question: Question, partition: Partition, columns: Sequence[TableColumn]) -> list[NativeColumn]:
-    """Say how the files of columns are named in a native partition, and where their rows begin."""
+    """Return the names of column files in a native partition, and where their rows begin."""
     files, record = question.snapshot.files, partition.location.record
     if files is None or record is None:
         raise InternalError("a native partition is only known from a transaction")

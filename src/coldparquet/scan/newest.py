@@ -1,7 +1,7 @@
-"""The newest row of each key, the last rows of a table, the newest or oldest ones: read from one end until they are certain.
+"""Reads the newest row of each key, or a table's last, newest or oldest rows: from one end until they are certain.
 
-First only the keys and the timestamp are read, from the newest row groups on; then all columns of the row groups that
-hold a row of the result.
+First it reads only keys and timestamp, starting with the newest row groups. Then it reads all columns of the row groups
+that hold a row of the result.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ async def read_latest_rows(
     keys: Sequence[TableColumn],
     timestamp: TableColumn,
 ) -> pa.Table:
-    """Read the newest row of each key among those that satisfy the predicate, in the order of their timestamps.
+    """Read the newest row of each key among those that satisfy the predicate, in timestamp order.
 
-    Among rows of a key with the same timestamp the last one in table order is taken.
+    Among rows of a key with the same timestamp the last one in table order wins.
 
     Requests: the metadata of the newest partition, then of twice as many and so on. Data: keys, timestamp and predicate
-    columns of 1, 2, 4 ... row groups at a time from the newest on, but for those that provably hold neither a key that was
-    not seen yet nor a newer row of one that was. Then, in one round trip, all columns of the row groups that hold a row of
-    the result, if it has others.
+    columns of 1, 2, 4 ... row groups at a time, newest first. Row groups that provably hold neither an unseen key nor a
+    newer row of a seen key are skipped. Then, if the result has other columns, one round trip for all columns of the
+    row groups that hold a row of the result.
     """
     found_by = tuple(dict.fromkeys((*keys, timestamp)))
     newest = _NewestOfEach(keys, timestamp)
@@ -102,7 +102,7 @@ async def _read_again(
     keys: Sequence[TableColumn],
     timestamp: TableColumn,
 ) -> _NewestOfEach:
-    """Read the row groups that hold the newest row of a key, with more columns; the same rows win again."""
+    """Read the row groups that hold the newest row of a key again, with more columns; the same rows win."""
     paths = {source.data_path for source in winners}
     partitions = tuple(
         partition
@@ -127,7 +127,7 @@ def _sources_of_reads(planned: PlannedScan) -> list[_Source]:
 
 
 class _NewestOfEach:
-    """The newest row of each key among all rows that were read so far.
+    """The newest row of each key among all rows read so far.
 
     Args:
         keys: The key columns.
@@ -140,7 +140,7 @@ class _NewestOfEach:
         self._found: list[RankedRows] = []
 
     def add(self, place: int, rows: pa.Table) -> None:
-        """Take the rows of one read; a greater place is preferred among equal timestamps."""
+        """Take the rows of one read; among equal timestamps, the greater place wins."""
         if rows.num_rows:
             ranked = RankedRows(
                 table=rows,
@@ -149,18 +149,18 @@ class _NewestOfEach:
                 numbers=np.arange(rows.num_rows),
             )
             self._found.append(ranked.best_of_each(self._keys))
-        # Joining when as many came as there are bounds the work by the number of rows that come, times its logarithm.
+        # Joining only when the number of rows has doubled bounds the work: the number of rows times its logarithm.
         if sum(len(part.ranks) for part in self._found[1:]) > len(self._found[0].ranks if self._found else ()):
             self._join()
 
     @property
     def rows(self) -> RankedRows | None:
-        """One row per key; None before there is any."""
+        """One row per key; None before the first row."""
         self._join()
         return self._found[0] if self._found else None
 
     def in_order(self, schema: pa.Schema) -> pa.Table:
-        """Return the rows in the order of their timestamps and, for equal ones, of the table."""
+        """Return the rows in timestamp order; rows of equal timestamps in table order."""
         rows = self.rows
         if rows is None:
             return schema.empty_table()
@@ -172,12 +172,12 @@ class _NewestOfEach:
 
 
 class _KeyProofs:
-    """Tells where no other keys can be than those that were seen; of several key columns nothing is proved.
+    """Proves where no unseen keys can be; with several key columns it proves nothing.
 
     Args:
-        question: What is asked.
+        question: The question.
         keys: The key columns.
-        newest: The keys that were seen.
+        newest: The seen keys.
     """
 
     def __init__(self, question: Question, keys: Sequence[TableColumn], newest: _NewestOfEach) -> None:
@@ -195,7 +195,7 @@ class _KeyProofs:
         return column is not None and self._has_all_values(column) and self._has_null(column)
 
     def may_hold_others(self, planned: PlannedScan) -> BoolArray:
-        """Tell which reads of a plan may hold a key that was not seen yet."""
+        """Tell which reads of a plan may hold an unseen key."""
         reads = planned.plan.row_groups
         column = self._seen_keys()
         if column is None:
@@ -217,7 +217,7 @@ class _KeyProofs:
         return result
 
     def _seen_keys(self) -> Any:
-        """Return the keys that were seen, each once; None where they prove nothing."""
+        """Return the distinct seen keys; None if they prove nothing."""
         rows = self._newest.rows
         if rows is None or not self._has_one_column:
             return None
@@ -231,14 +231,14 @@ class _KeyProofs:
 
 
 class _Step:
-    """Some partitions, whose rows are older than those of the steps before.
+    """Some partitions, whose rows are older than those of earlier steps.
 
     Args:
         planned: The partitions.
-        newest: Gets their rows.
+        newest: Takes their rows.
         proofs: Tells which keys they can hold.
         timestamp: The designated timestamp.
-        reads_before: Reads of the steps before.
+        reads_before: Reads of earlier steps.
     """
 
     def __init__(
@@ -257,14 +257,14 @@ class _Step:
         self._reads_before = reads_before
 
     def prepare(self) -> None:
-        """Rank the reads, which may be thousands: in a thread."""
+        """Rank the reads. Runs in a thread: there may be thousands."""
         planned = self._planned
         self._greatest = time_ranks(planned, self._timestamp, ascending=False).greatest
         self._places = table_places(len(planned.plan.row_groups), self._reads_before, ascending=False)
         self.order: IntArray = np.lexsort((self._places, self._greatest))[::-1]
 
     def is_needed(self, reads: IntArray) -> BoolArray:
-        """Tell which reads may hold a new key, or a newer row than the oldest one that a key has so far."""
+        """Tell which reads may hold an unseen key, or a row newer than the oldest newest row of a seen key."""
         rows = self._newest.rows
         if rows is None:
             return np.ones(len(reads), dtype=np.bool_)
@@ -280,14 +280,14 @@ class _Step:
         self._newest.add(int(self._places[read]), rows)
 
     def sources(self) -> dict[int, _Source]:
-        """Say for the place of each read where it reads."""
+        """Return the source of each read, by its place."""
         return dict(zip(self._places.tolist(), _sources_of_reads(self._planned), strict=True))
 
 
 def _symbol_count(question: Question, key: TableColumn) -> int | None:
-    """Return how many symbols a column has in the whole table; None where that is not known.
+    """Return how many symbols a column has in the whole table; None if unknown.
 
-    Text that became a symbol later is in no dictionary where its partition was in Parquet already.
+    Text that later became a symbol is in no dictionary if its partition was already in Parquet.
     """
     files = question.snapshot.files
     if files is None or key.superseded_ids:
@@ -297,7 +297,7 @@ def _symbol_count(question: Question, key: TableColumn) -> int | None:
 
 
 def _sorted_values(column: Any) -> SortedValues | None:
-    """Return keys in the terms of bounds; None for types whose bounds prove nothing, or without any value."""
+    """Return keys in the representation of bounds. None for types whose bounds prove nothing, or without any value."""
     values = column.drop_null()
     if pa.types.is_string(values.type):
         values = values.cast(pa.binary())
@@ -312,11 +312,11 @@ def _sorted_values(column: Any) -> SortedValues | None:
 
 
 async def read_last_rows(question: Question, executor: Executor, count: int, schema: pa.Schema) -> pa.Table:
-    """Read the last rows, in table order, of those that satisfy the predicate.
+    """Read the last rows, in table order, that satisfy the predicate.
 
-    Requests: the metadata of the last partition; then of twice as many, as long as they may be needed. Data: the row groups
-    at the end that hold enough rows, in one round trip where it is known from metadata that every row of them matches;
-    otherwise 1, 2, 4 ... row groups at a time from the end on.
+    Requests: the metadata of the last partition; then of twice as many, as long as they may be needed. Data: if
+    metadata proves that every row matches, one round trip for the last row groups with enough rows. Otherwise 1, 2, 4
+    ... row groups at a time from the end.
     """
     best = _BestRows(count)
     await _read_best(replace(question, last_rows=count), executor, best, timestamp=None, ascending=False)
@@ -334,7 +334,8 @@ async def read_top_rows(  # noqa: PLR0913 - one question
 ) -> pa.Table:
     """Read the rows with the largest timestamps, largest first, or with the smallest ones, smallest first.
 
-    Of rows with the same timestamp the last ones in table order are taken, and come first; the first ones, if ``ascending``.
+    Among rows of the same timestamp the last ones in table order win and come first; with ``ascending``, the first
+    ones.
 
     Requests: as :func:`read_last_rows`, with the row groups in the order of their largest (smallest) timestamps.
     """
@@ -347,9 +348,9 @@ async def read_top_rows(  # noqa: PLR0913 - one question
 async def find_time(question: Question, executor: Executor, timestamp: TableColumn, *, ascending: bool) -> Any:
     """Find the largest timestamp of the rows that satisfy the predicate, or the smallest one.
 
-    Requests: the metadata of the last partition; then of twice as many, as long as no row is found. Data only where that
-    leaves open whether there is a larger one: timestamp and predicate columns of 1, 2, 4 ... row groups at a time; of
-    a native partition, without another predicate than on its times, one value.
+    Requests: the metadata of the last partition; then of twice as many, until a row is found. Data only if metadata
+    leaves open whether there is a larger timestamp: timestamp and predicate columns of 1, 2, 4 ... row groups at a
+    time. A native partition needs one value if the predicate is only about time.
     """
     best = _BestRows(1)
     question = replace(question, output_columns=(timestamp,), expects_data=False)
@@ -369,7 +370,7 @@ async def _read_best(  # noqa: PLR0913 - one question
     ascending: bool,
     knows_times: bool = False,
 ) -> None:
-    """Read the rows that rank highest: by time, or all the same; among equals, by their place in the table."""
+    """Read the rows that rank highest by time, or with all ranks equal; ties go by place in the table."""
     reads_before = 0
     steps = plan_from_one_end(question, executor, newest_first=not ascending, by_time=timestamp is not None)
     async with aclosing(steps):
@@ -385,7 +386,7 @@ async def _read_best(  # noqa: PLR0913 - one question
 
 
 class _BestRows:
-    """The best rows of all that were read so far.
+    """The best rows read so far.
 
     Args:
         count: How many are wanted.
@@ -397,17 +398,17 @@ class _BestRows:
 
     @property
     def row_count(self) -> int:
-        """Rows that are kept; it may be more than are wanted."""
+        """Number of kept rows; it may exceed the wanted number."""
         return sum(len(rows.ranks) for rows in self._found)
 
     def add(self, rows: RankedRows) -> None:
-        """Take more rows; forget some that are not among the best."""
+        """Take more rows; drop some that are not among the best."""
         self._found.append(rows.best(self.count))
         if self.row_count > 2 * self.count:
             self._found = [RankedRows.joined(self._found).best(self.count)]
 
     def ranks_and_places(self) -> tuple[IntArray, IntArray]:
-        """Return the rank of each row that is kept, and its place."""
+        """Return the rank and the place of each kept row."""
         nothing = np.empty(0, dtype=np.int64)
         ranks = np.concatenate([nothing, *(rows.ranks for rows in self._found)])
         return ranks, np.concatenate([nothing, *(rows.places for rows in self._found)])
@@ -425,20 +426,20 @@ class _BestRows:
             return schema.empty_table()
         rows = RankedRows.joined(self._found)
         positions = rows.from_worst_to_best[chosen]
-        if not schema.names:  # Arrow joins and takes tables without columns to tables without rows
+        if not schema.names:  # Arrow's joins and takes return no rows for tables without columns
             return rows_without_columns(len(positions))
         return rows.at(positions).table.select(schema.names).cast(schema)
 
 
 class _BestRowsStep:
-    """Some partitions, of which all are worse than those of the steps before.
+    """Some partitions, whose rows are all worse than those of earlier steps.
 
     Args:
         planned: The partitions.
-        best: The best rows of the steps before; gets those of this one.
-        timestamp: What ranks the rows; None where only the order of the table counts.
+        best: The best rows of earlier steps; takes those of this one.
+        timestamp: It ranks the rows; None if only table order counts.
         ascending: Whether small timestamps, and rows at the begin of the table, are better.
-        reads_before: Reads of the steps before.
+        reads_before: Reads of earlier steps.
     """
 
     def __init__(
@@ -457,7 +458,7 @@ class _BestRowsStep:
         self._reads_before = reads_before
 
     def prepare(self, knows_times: bool) -> None:
-        """Rank the reads, which may be thousands: in a thread."""
+        """Rank the reads. Runs in a thread: there may be thousands."""
         planned, timestamp, ascending = self._planned, self._timestamp, self._ascending
         reads = planned.plan.row_groups
         self._row_counts = np.fromiter((read.row_count for read in reads), np.int64, len(reads))
@@ -474,7 +475,7 @@ class _BestRowsStep:
             self._take_known_times(timestamp)
 
     def is_needed(self, reads: IntArray) -> BoolArray:
-        """Tell which reads may bring a row that is better than the last one wanted of those found or certain to be found."""
+        """Tell which reads may hold a row better than the last wanted one among found and certain rows."""
         certain = reads[self._is_certain[reads]]
         ranks, places = self._best.ranks_and_places()
         rows = np.concatenate([np.ones(len(ranks), dtype=np.int64), self._row_counts[certain]])
@@ -500,7 +501,7 @@ class _BestRowsStep:
         self._best.add(RankedRows(table=rows, ranks=ranks, places=places, numbers=numbers))
 
     def cut(self, read: int) -> PlannedRead:
-        """Leave out the rows of a read that cannot matter: those behind enough rows that are certain and better."""
+        """Cut the rows of a read that cannot matter: those behind enough certain and better rows."""
         planned_read, count = self._planned.plan.row_groups[read], int(self._most_rows[read])
         if count >= planned_read.row_count:
             return planned_read
@@ -515,9 +516,9 @@ class _BestRowsStep:
         )
 
     def _rows_that_may_matter(self) -> IntArray:
-        """Count the rows of each read that may matter, where they are known to be the last (or first) ones of it.
+        """Count the rows of each read that may matter, if they are known to be its last (or first) ones.
 
-        That is where all of its rows match and rank the same, so that only their order in the table counts.
+        That holds if all its rows match and have equal ranks, so that only table order counts.
         """
         least, greatest = self._ranks.least, self._ranks.greatest
         from_the_best = np.lexsort((self._places, least))[::-1]

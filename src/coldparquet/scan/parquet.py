@@ -1,4 +1,4 @@
-"""Planning one partition in Parquet: which rows and pages are read of it, after all evidence."""
+"""Plans one Parquet partition after all evidence: which of its rows and pages are read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def within_window(
 def plan_parquet(
     draft: ParquetDraft, evidence: Evidence, verdicts: Verdicts, *, rows_left: int | None
 ) -> PartitionPlan:
-    """Decide what to read of a partition, with what a closer evidence has brought. No request is sent; nothing is deferred yet."""
+    """Decide what to read of a partition, given the fetched evidence. No request; no column is deferred yet."""
     question, sidecar = draft.question, draft.sidecar
     techniques: list[Technique] = []
     pruned, by_blooms = draft.pruning.pruned, draft.probes is not None and evidence.blooms is not None
@@ -115,7 +115,7 @@ def plan_parquet(
 
 
 def _dropped(by_statistics: PruneReport | None, with_blooms: PruneReport | None, row_groups: slice) -> Counter[str]:
-    """Count row groups by the condition that drops them, those that only a bloom filter drops under a name of their own."""
+    """Count dropped row groups by condition. Those that only a bloom filter drops get a name of their own."""
     dropped: Counter[str] = Counter()
     if by_statistics is None or with_blooms is None:
         return dropped
@@ -130,7 +130,7 @@ def _dropped(by_statistics: PruneReport | None, with_blooms: PruneReport | None,
 
 @lru_cache(maxsize=1024)
 def _described(dropped: tuple[tuple[str, int], ...]) -> tuple[RowGroupsDropped, ...]:
-    """Say which row groups were pruned why, for many partitions the same."""
+    """Return which condition dropped how many row groups; many partitions share the result."""
     return tuple(RowGroupsDropped(reason=reason, row_groups=count) for reason, count in dropped)
 
 
@@ -153,7 +153,7 @@ def _select_pages(draft: ParquetDraft, evidence: Evidence, reads: tuple[RowGroup
 def _cut_to_pages(
     draft: ParquetDraft, evidence: Evidence, reads: tuple[RowGroupRead, ...], selected: PagesSelected
 ) -> tuple[RowGroupRead, ...]:
-    """Leave out of each read the pages without a matching row, and the filter where every row that is left matches."""
+    """Drop the pages without a matching row from each read, and the filter if every remaining row matches."""
     places = [draft.places[column.index] for column in draft.question.output_columns]
     output_places = {place for place in places if place is not None}
     least_saving_bytes = _least_saving_bytes(draft)
@@ -174,8 +174,8 @@ def _cut_to_pages(
             some = without_filter(some, output_places)
         cut.append(read_pages(some, selection, pages=evidence.pages, least_saving_bytes=least_saving_bytes))
     if reads and not cut and evidence.pages_etag is not None:
-        # Nothing would be fetched, and nobody would notice that the `_pages` is of another version of the file: so a page
-        # is fetched, whose answer tells the version.
+        # Without a fetch nothing would detect a `_pages` that describes another version of the file. So one page is
+        # fetched: its answer tells the version.
         cut.append(first_rows(reads[0], 1, pages=evidence.pages, least_saving_bytes=1))
     return tuple(cut)
 
@@ -183,7 +183,7 @@ def _cut_to_pages(
 def _within_limit(
     draft: ParquetDraft, evidence: Evidence, reads: tuple[RowGroupRead, ...], rows_left: int | None
 ) -> tuple[RowGroupRead, ...]:
-    """Leave out the rows behind those that certainly are as many as are still wanted."""
+    """Drop the rows behind those that certainly satisfy the remaining limit."""
     if rows_left is None:
         return reads
     kept = []
@@ -201,7 +201,7 @@ def _within_limit(
 
 
 def _in_runs(draft: ParquetDraft, evidence: Evidence, reads: tuple[RowGroupRead, ...]) -> tuple[RowGroupRead, ...]:
-    """Cut row groups that are too large for the memory limit into runs of pages."""
+    """Cut row groups that exceed the memory limit into runs of pages."""
     if evidence.pages is None:
         return reads
     max_bytes = draft.question.options.memory_limit_bytes // SHARE_OF_MEMORY
@@ -222,7 +222,7 @@ def _in_runs(draft: ParquetDraft, evidence: Evidence, reads: tuple[RowGroupRead,
 def _estimate(
     draft: ParquetDraft, evidence: Evidence, verdicts: Verdicts, reads: tuple[RowGroupRead, ...]
 ) -> MatchEstimate | None:
-    """Estimate which part of the rows that are read will match."""
+    """Estimate the fraction of the rows read that match."""
     sidecar = draft.sidecar
     if draft.question.predicate is None or all(read.all_rows_match for read in reads):
         return None
@@ -237,14 +237,14 @@ def _estimate(
 
 
 def _least_saving_bytes(draft: ParquetDraft) -> int:
-    """Return how many bytes leaving out pages must save: reading over less than a gap costs nothing."""
+    """Return how many bytes skipping pages must save: reading over less than a gap costs nothing."""
     if draft.question.options.page_index == "always":
         return 1
     return max(draft.question.coalescing_of(draft.partition.data_path).gap_bytes, 1)
 
 
 def _bloom_technique(draft: ParquetDraft, probes: BloomProbes, left: Sequence[RowGroupRead]) -> Technique:
-    """Count the row groups that were asked, and those that are not read because of the answer."""
+    """Count the row groups that were probed, and those that the answers excluded."""
     before = draft.row_groups_left
     asked = int(np.count_nonzero(probes.row_groups[before]))
     ruled_out = len(before) - len(left)
@@ -254,7 +254,7 @@ def _bloom_technique(draft: ParquetDraft, probes: BloomProbes, left: Sequence[Ro
 def _page_technique(
     choice: Choice, evidence: Evidence, selected: PagesSelected | None, kept: tuple[RowGroupRead, ...]
 ) -> Technique:
-    """Count the rows of which the pages tell that they are not wanted: by the predicate, or else behind the limit."""
+    """Count the rows that pages exclude: by the predicate, or because they are behind the limit."""
     if not choice.pays:
         return Technique(name="page index", is_used=False, unit="rows", reason=choice.reason, details=choice.details)
     if evidence.pages is None:

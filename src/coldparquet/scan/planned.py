@@ -1,6 +1,6 @@
-"""One partition of a plan: where the bytes of its requests go, and how they become rows.
+"""Plans one partition's requests: where their bytes go, and how they become rows.
 
-Partitions in Parquet and native ones differ only here; planning and streaming treat them alike.
+Parquet partitions and native ones differ only here; planning and streaming treat them alike.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 ReadBuffer: TypeAlias = PlacedBuffer | RowGroupInPlace
-"""The bytes of one read, as decoding takes them."""
+"""The bytes of one read, in the form that decoding takes."""
 
 
 class PlannedPartition(Protocol):
@@ -55,7 +55,7 @@ class PlannedPartition(Protocol):
     def requests(
         self, reads: Sequence[PlannedRead], coalescing: Coalescing, *, part_bytes: int | None, stage: int = 1
     ) -> tuple[PlannedRequest, ...]:
-        """Plan the requests that bring all bytes of the reads of this partition, but for those deferred."""
+        """Plan the requests that fetch all bytes of this partition's reads, except deferred columns."""
         ...
 
     def place(self, reads: Sequence[PlannedRead], requests: Sequence[PlannedRequest]) -> Placements:
@@ -71,15 +71,15 @@ class PlannedPartition(Protocol):
         ...
 
     def stays_in_place(self, read: PlannedRead) -> bool:
-        """Tell whether a read is decoded where its bytes lie, provided that one answer brings all of them."""
+        """Tell whether a read is decoded inside the answer, provided that a single answer holds all its bytes."""
         ...
 
     def buffer_in_place(self, read: PlannedRead, answer: bytes, answer_start: int) -> ReadBuffer:
-        """Make the buffer of such a read around the answer, which begins at ``answer_start`` in the file."""
+        """Make the buffer of such a read around the answer, whose offset in the file is ``answer_start``."""
         ...
 
     def new_buffer(self, read: PlannedRead) -> PlacedBuffer:
-        """Make the buffer of one read, complete but for the bytes of its requests."""
+        """Make the buffer of one read, complete except for the bytes of its requests."""
         ...
 
     def decode(
@@ -89,11 +89,11 @@ class PlannedPartition(Protocol):
         ...
 
     def decoded_bytes(self, read: PlannedRead, columns: Sequence[TableColumn], options: ReadOptions) -> int:
-        """Estimate how much memory these columns of one read take when they are decoded."""
+        """Estimate the decoded size of these columns of one read."""
         ...
 
     def deferred_columns(self, read: PlannedRead, columns: Sequence[TableColumn]) -> tuple[TableColumn, ...]:
-        """Return those of the columns that one read fetches only where the predicate has left rows."""
+        """Return the columns that a read fetches only if the predicate leaves rows."""
         ...
 
     def narrow(self, read: PlannedRead, positions: RowSelection, coalescing: Coalescing) -> PlannedRead:
@@ -108,17 +108,17 @@ class PlannedParquet:
     sidecar: Sidecar
     data_path: str
     may_grow: bool
-    """Whether a QuestDB may append to the file meanwhile."""
+    """Whether a QuestDB may append to the file during the scan."""
     places: Mapping[int, int | None]
-    """By index in the table: where each column that the question needs is in the sidecar, None where it is not."""
+    """By index in the table: the index of each needed column in the sidecar, None if it is absent."""
     column_names: Mapping[int, str]
-    """The names of those that are there, by where they are."""
+    """The names of the present columns, by index in the sidecar."""
     pages: PartitionPages | None = None
-    """What planning has learned of the pages."""
+    """What planning has found out about the pages."""
     pages_etag: str | None = None
-    """Version of the Parquet object that it was learned of; None where only the sidecar vouches for that."""
+    """Version of the Parquet object that the pages describe; None if only the sidecar vouches for it."""
     known_symbols: Mapping[int, pa.Array[Any]] = field(default_factory=dict)
-    """By index in the table: symbols with which the dictionaries of these columns are to begin."""
+    """By index in the table: the symbols with which the dictionaries of these columns begin."""
 
     def requests(
         self, reads: Sequence[PlannedRead], coalescing: Coalescing, *, part_bytes: int | None, stage: int = 1
@@ -133,7 +133,7 @@ class PlannedParquet:
         )
 
     def reads_of_object(self, reads: Sequence[PlannedRead]) -> ReadsOfObject:
-        """Return some reads of this partition as those that are fetched together."""
+        """Return reads of this partition in the form in which they are coalesced together."""
         return ReadsOfObject(
             path=self.data_path,
             column_names=self.column_names,
@@ -259,7 +259,7 @@ class PlannedNative:
 
     def stays_in_place(self, read: PlannedRead) -> bool:  # noqa: ARG002 - true of none
         """See :class:`PlannedPartition`."""
-        return False  # columns lie in files of their own
+        return False  # each column has a file of its own
 
     def buffer_in_place(self, read: PlannedRead, answer: bytes, answer_start: int) -> ReadBuffer:  # noqa: ARG002 - never asked for
         """See :class:`PlannedPartition`."""
@@ -334,15 +334,15 @@ class NativePlan:
     """What a read takes from one native partition, and what decodes it."""
 
     reads: tuple[NativeRead, ...]
-    """The slices, in ascending order of rows; none where no row lies in the time range."""
+    """The slices, in ascending order of rows; none if no row is in the time range."""
     dictionaries: Mapping[int, Utf8Strings]
     """Symbols of the SYMBOL columns that are read, by position of the column in the table."""
     metadata_requests: tuple[MetadataRequest, ...]
-    """What finding this out has cost. A dictionary belongs to the plan that fetched it first."""
+    """The requests spent on this. The plan that fetched a dictionary first is charged for it."""
 
 
 MISSING_COLUMN_FILE = "MissingColumnFile"
-"""Kind of the error about a native partition without one of its files."""
+"""Kind of the error about a native partition with a missing file."""
 
 
 MISSING_FOR_QUESTDB = (

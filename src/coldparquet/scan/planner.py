@@ -1,4 +1,4 @@
-"""Planning a question: which partitions, row groups and requests; late materialisation; what it may cost; restores."""
+"""Plans a question: partitions, row groups, requests, late materialisation, admission to the budget, restores."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
 
 
 async def admit(planned: PlannedScan) -> PlannedScan:
-    """Make sure that a plan may be carried out: whatever stands against it is found before its first request for data.
+    """Check that a plan may be executed: every obstacle is found before its first request for data.
 
     Requests: those of :func:`coldparquet.scan.archive.head_data` and of
-    :func:`~coldparquet.scan.archive.admit_and_restore`, which also say what is raised.
+    :func:`~coldparquet.scan.archive.admit_and_restore`; these also document the errors.
     """
     headed = await head_data(planned)
     if headed is not planned and planned.question.options.goal == "cheap":
@@ -64,20 +64,20 @@ async def admit(planned: PlannedScan) -> PlannedScan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A read of which some columns could wait for the predicate."""
+    """A read, some columns of which could wait for the predicate."""
 
     plan: int
     """Position of its partition among the plans."""
     read: int
     """Its position among the reads of the partition."""
     first_bytes: int
-    """Length of the pieces of the predicate's columns."""
+    """Length of the predicate columns' pieces."""
     deferred_bytes: int
-    """Length of all others."""
+    """Length of all other pieces."""
 
 
 def read_late(question: Question, plans: Sequence[PartitionPlan]) -> list[PartitionPlan]:
-    """Decide over the whole scan, and defer the columns of the reads where waiting for the predicate pays."""
+    """Choose the reads of the whole scan for which late materialisation pays, and defer their columns."""
     candidates = _candidates(question, plans)
     if not candidates:
         return list(plans)
@@ -119,7 +119,7 @@ def _candidates(question: Question, plans: Sequence[PartitionPlan]) -> list[_Can
 
 
 def _first_columns(predicate_columns: Sequence[TableColumn], plan: PartitionPlan) -> frozenset[int]:
-    """Return the places of the predicate's columns in the sidecar of a partition."""
+    """Return the indexes of the predicate's columns in a partition's sidecar."""
     if not isinstance(plan.planned, PlannedParquet):
         return frozenset()
     places = plan.planned.places
@@ -128,7 +128,7 @@ def _first_columns(predicate_columns: Sequence[TableColumn], plan: PartitionPlan
 
 @lru_cache(maxsize=256)
 def _are_first(columns: tuple[int, ...], first: frozenset[int]) -> BoolArray:
-    """Tell which columns of a read are those of the predicate; nearly all reads of a scan have the same ones."""
+    """Tell which columns of a read belong to the predicate; nearly all reads of a scan have the same columns."""
     return np.isin(np.array(columns, dtype=np.int64), list(first))
 
 
@@ -175,7 +175,7 @@ def _with_late_reads(
 
 
 def _late_technique(plan: PartitionPlan, late: set[int], considered: set[int], choice: LateChoice) -> Technique:
-    """Count the row groups, of which each may be several reads."""
+    """Count the row groups; each may be several reads."""
     if not late:
         reason = choice.why_not if choice.late.any() else choice.reason
         return Technique(name="late reading", is_used=False, unit="row groups", reason=reason)
@@ -191,20 +191,20 @@ def _late_technique(plan: PartitionPlan, late: set[int], considered: set[int], c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafts:
-    """What is left of partitions after their metadata."""
+    """What metadata leaves of the partitions."""
 
     drafts: tuple[Draft, ...]
     skipped: tuple[SkippedPartition, ...]
-    """Partitions that are left out because they are archived."""
+    """Archived partitions that the options skip."""
     beyond_limit: tuple[Partition, ...]
-    """Partitions that are not read, because those before them certainly have enough rows."""
+    """Partitions that are not read because earlier ones certainly have enough rows."""
 
 
 def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[Partition]) -> Drafts:
-    """Prune the row groups of every partition by its metadata; native ones have been planned already.
+    """Prune the row groups of every partition by its metadata. Native partitions are already planned.
 
-    Archived partitions that have row groups left are left out here, if the options say so; for others only what lies
-    outside of the archived object is worth its requests as evidence.
+    If the options say so, archived partitions with remaining row groups are skipped here. For other archived partitions
+    only evidence outside of the archived object is worth its requests.
     """
     drafts: list[Draft] = []
     left_out = list(found.skipped)
@@ -243,12 +243,12 @@ def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[
 
 
 def rows_after(rows_left: int | None, reads: Sequence[PlannedRead]) -> int | None:
-    """Return how many rows are still wanted behind some reads; None for all."""
+    """Return how many rows are still wanted after these reads; None for all."""
     return None if rows_left is None else rows_left - sum(read.row_count for read in reads if read.all_rows_match)
 
 
 def _without_the_object(draft: ParquetDraft) -> ParquetDraft:
-    """Keep of the evidence that is worth its requests only what does not lie in the archived object itself."""
+    """Drop all evidence that is inside the archived object itself."""
     probes, page_index = draft.probes, draft.page_index
     if probes is not None and probes.wanted() is not None:
         probes = None
@@ -258,7 +258,7 @@ def _without_the_object(draft: ParquetDraft) -> ParquetDraft:
 
 
 def _renumbered(known: KnownPartition, index: int) -> KnownPartition:
-    """Move the reads of a native partition to the place that it has behind those left out."""
+    """Move a native partition's reads to its position after partitions were skipped."""
     native = known.known
     if not isinstance(native, NativePlan) or all(read.partition_index == index for read in native.reads):
         return known
@@ -270,11 +270,11 @@ _LOGGER = logging.getLogger("coldparquet")
 
 
 class PlannedOnce:
-    """The plan of one question, made when it is first asked for: the state of the table does not change, nor does the plan.
+    """The plan of one question, made on the first call. The table's state is fixed, and so is the plan.
 
     Args:
-        question: What is asked.
-        executor: Where to plan.
+        question: The question.
+        executor: Threads for planning.
     """
 
     def __init__(self, question: Question, executor: Executor) -> None:
@@ -284,7 +284,7 @@ class PlannedOnce:
         self._planned: PlannedScan | None = None
 
     async def get(self) -> PlannedScan:
-        """Return the plan. Requests: those of :func:`plan_question`, the first time."""
+        """Return the plan. Requests: those of :func:`plan_question`, on the first call."""
         async with self._planning:
             if self._planned is None:
                 self._planned = await plan_question(self._question, self._executor)
@@ -297,13 +297,13 @@ class PlannedOnce:
 async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     """Plan a question.
 
-    Requests: the metadata of the partitions that are left by their time ranges and, on stores with storage classes, 1 HEAD of
-    the data object of each, all at once; none for those known. Metadata-only questions send none. Where
-    that leaves row groups undecided and more evidence is worth it, bloom filters and pages of all partitions, all at once (see
-    :func:`coldparquet.scan.evidence.gather_evidence`). Of native partitions: the search for the rows of the time range,
-    and the offsets and symbols of the columns needed. With a limit and no predicate, those of the first partition, then of
-    twice as many, until there are enough rows. For ``symbols="global"`` the symbols of the table, see
-    :func:`coldparquet.scan.known_symbols.look_up_symbols`.
+    Requests: the metadata of the partitions that their time ranges leave. On stores with storage classes, also 1 HEAD
+    of the data object of each. All in parallel; none for known metadata and objects. Metadata-only questions send no
+    HEAD. If row groups stay undecided and more evidence is worth it, bloom filters and pages of all partitions in
+    parallel, see :func:`coldparquet.scan.evidence.gather_evidence`. For native partitions: the search for the rows of
+    the time range, and the offsets and symbols of the needed columns. With a limit and no predicate, those of the first
+    partition, then of twice as many, until there are enough rows. For ``symbols="global"`` the symbols of the table,
+    see :func:`coldparquet.scan.known_symbols.look_up_symbols`.
     """
     kept, pruned = prune_partitions(question)
     found, symbols = await both(read_metadata(question, kept), look_up_symbols(question))
@@ -319,7 +319,7 @@ async def plan_question(question: Question, executor: Executor) -> PlannedScan:
 
 
 async def _gather_evidence(drafts: Sequence[Draft], copies: BloomCopies) -> list[Evidence]:
-    """Look closer at those partitions of which it is wanted: often at few or none of many."""
+    """Gather evidence for the partitions whose drafts want it: often few or none."""
     wanted = [
         (position, draft)
         for position, draft in enumerate(drafts)
@@ -340,11 +340,11 @@ async def _gather_evidence_on(draft: ParquetDraft, copies: BloomCopies) -> Evide
     if evidence.pages_etag != info.etag:
         draft.question.snapshot.store.note_changed(draft.partition.data_path)
         raise stale_pages(draft.partition.data_path, described_etag=evidence.pages_etag, found_etag=info.etag)
-    return replace(evidence, pages_etag=None)  # all later requests are pinned to the version that was seen
+    return replace(evidence, pages_etag=None)  # all later requests are pinned to the version of the HEAD
 
 
 def prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPartition]]:
-    """Drop the partitions whose time range already proves that no row matches."""
+    """Drop the partitions whose time range proves that no row matches."""
     snapshot, predicate = question.snapshot, question.predicate
     partitions, timestamp = snapshot.partitions, snapshot.designated_timestamp
     type_ = None if timestamp is None else snapshot.columns[timestamp].type
@@ -372,7 +372,7 @@ def prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPa
 
 
 def _bounds(values: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Bound timestamps of 64 bits by numbers of any size: the first partition of a table has no begin."""
+    """Clamp timestamps to 64 bits: the first partition of a table has no begin."""
     limits = np.iinfo(np.int64)
     least, greatest = limits.min, limits.max
     return np.array([min(max(value, least), greatest) for value in values], dtype=np.int64)
@@ -402,7 +402,7 @@ def _plan(
     if question.expects_data:
         found = plan_requests_of(question, partitions, described, row_groups)
     else:
-        found = PlannedRequests(requests=(), coalescings=())  # those of what turns out to be read are planned then
+        found = PlannedRequests(requests=(), coalescings=())  # the user of the plan chooses the reads and plans them
     warnings = _columns_left_out(question, drafted.drafts)
     return PlannedScan(
         question=question,
@@ -429,7 +429,7 @@ def _plan(
 
 
 def _columns_left_out(question: Question, drafts: Sequence[Draft]) -> tuple[str, ...]:
-    """Say which columns are missing from all columns of a table that has those of its newest partition."""
+    """Name the columns that are not read because the table has only the columns of its newest partition."""
     columns = question.snapshot.columns
     if question.snapshot.files is not None or question.names_columns or not question.output_columns:
         return ()
@@ -449,7 +449,7 @@ def _columns_left_out(question: Question, drafts: Sequence[Draft]) -> tuple[str,
 
 
 def _verdicts(drafts: Sequence[Draft], gathered: Sequence[Evidence]) -> dict[SidecarPruning, Verdicts]:
-    """Put together what bloom filters have answered about sidecars that were pruned together."""
+    """Group the answers of bloom filters by the pruning of their sidecars."""
     blooms: dict[SidecarPruning, dict[int, BloomAnswers]] = {}
     for draft, evidence in zip(drafts, gathered, strict=True):
         if isinstance(draft, ParquetDraft):
@@ -460,7 +460,7 @@ def _verdicts(drafts: Sequence[Draft], gathered: Sequence[Evidence]) -> dict[Sid
 
 
 def _spent_on(question: Question, found: FoundPartitions, gathered: Sequence[Evidence]) -> tuple[MetadataRequest, ...]:
-    """Return what making the plan has cost: opening the table, metadata, HEADs of objects, and evidence."""
+    """Return the requests spent on the plan: opening the table, metadata, HEADs of objects, and evidence."""
     before = question.snapshot.requests
     of_partitions = [request for known in found.known for request in known.requests if request not in before]
     of_evidence = [request for evidence in gathered for request in evidence.requests]

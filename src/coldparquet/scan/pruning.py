@@ -1,8 +1,8 @@
-"""What the sidecars of partitions say about a question, worked out for all partitions that describe their columns alike.
+"""Prunes by the sidecars of partitions: all partitions that describe their columns alike are pruned together.
 
-A table of ten years has thousands of partitions of few row groups. Array operations take as long for one row group as for
-a thousand, so that partitions are not planned one by one: their sidecars are stacked, and each decision about one
-partition then only looks up what was found for all.
+A table of ten years has thousands of partitions with few row groups. An array operation takes as long for one row group
+as for a thousand. So sidecars are stacked and pruned at once; a decision about one partition only reads its part of the
+result.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ if TYPE_CHECKING:
 
 
 class SidecarPruning:
-    """What stacked sidecars say about a question. No request is sent.
+    """What stacked sidecars say about a question. No request.
 
     Args:
-        question: What is asked.
+        question: The question.
         stack: The sidecars.
-        places: By index in the table: where each needed column is in them, None where it is not.
+        places: By index in the table: the index of each needed column in the sidecars, None if absent.
 
     Raises:
-        FormatError: A sidecar is damaged. It is named where it is the only one.
+        FormatError: A sidecar is damaged. The error names it if the stack has only one.
 
     Attributes:
         question: As above.
         stack: As above.
         places: As above.
-        tested: The places of the predicate's columns alone.
-        pruned: What statistics leave of the row groups.
+        tested: The places of the predicate's columns only.
+        pruned: The row groups that statistics leave.
     """
 
     def __init__(self, question: Question, stack: SidecarStack, places: Mapping[int, int | None]) -> None:
@@ -79,17 +79,17 @@ class SidecarPruning:
         self._probes: dict[int, BloomProbes | None] = {}
 
     def row_groups_of(self, position: int) -> slice:
-        """Return which row groups of the stack are those of one sidecar."""
+        """Return which row groups of the stack belong to one sidecar."""
         return self.stack.row_groups_of(position)
 
     def left_of(self, position: int) -> slice:
-        """Return which of the row groups that statistics leave are those of one sidecar."""
+        """Return which of the remaining row groups belong to one sidecar."""
         return slice(self._left_borders[position], self._left_borders[position + 1])
 
     def bloom_probes(self, position: int) -> BloomProbes | None:
-        """Say which bloom filters of one sidecar to ask, always in the same object.
+        """Return the bloom filters of one sidecar to probe, always as the same object.
 
-        None where they are not to be asked, or the data itself is smaller than they are.
+        None if no filter is to be probed, or the data itself is smaller than the filters.
         """
         if position not in self._probes:
             self._probes[position] = self._new_probes(position)
@@ -111,38 +111,38 @@ class SidecarPruning:
 
     @cached_property
     def column_names(self) -> dict[int, str]:
-        """The names of the needed columns that are in the sidecars, by where they are."""
+        """The names of the needed columns that the sidecars have, by their index there."""
         return {place: self.stack.column(place).name for place in self.places.values() if place is not None}
 
     @cached_property
     def absent_columns(self) -> tuple[str, ...]:
-        """The names of the result's columns that are not in the sidecars."""
+        """The names of the result's columns that the sidecars lack."""
         return tuple(column.name for column in self.question.output_columns if self.places[column.index] is None)
 
     @cached_property
     def fetched_bytes_of(self) -> list[int]:
-        """Bytes that are fetched of each sidecar's Parquet file."""
+        """Bytes to fetch of each sidecar's Parquet file."""
         return self._summed(self.pruned.fetched_bytes)
 
     @cached_property
     def undecided_bytes_of(self) -> list[int]:
-        """The same of row groups of which some rows may not match."""
+        """Like :attr:`fetched_bytes_of`, only of row groups in which some rows may not match."""
         return self._summed(np.where(self.pruned.all_rows_match, 0, self.pruned.fetched_bytes))
 
     @cached_property
     def undecided_count_of(self) -> list[int]:
-        """How many row groups of each sidecar are left of which some rows may not match."""
+        """Number of each sidecar's remaining row groups in which some rows may not match."""
         return self._summed((~self.pruned.all_rows_match).astype(np.int64))
 
     def check_counts(self) -> None:
-        """Look at all numbers that estimates may need later."""
+        """Check all numbers that estimates may need later."""
         _ = self.value_counts
         for column in self.pruned.columns:
             _ = self.stack.chunks(column).total_compressed_bytes
 
     @cached_property
     def largest_memory_bytes(self) -> list[float]:
-        """About what the largest read of each sidecar takes while it is decoded; 0 where there is none."""
+        """Approximate memory for decoding the largest read of each sidecar; 0 without reads."""
         pruned, options = self.pruned, self.question.options
         row_bytes = decoded_row_bytes(self.stack, pruned.columns, pruned.row_groups, options)
         of_rows = np.where(pruned.is_fetched, row_bytes, 0).sum(axis=1) * pruned.row_counts
@@ -152,7 +152,7 @@ class SidecarPruning:
 
     @cached_property
     def bloom_lookups(self) -> BloomLookups | None:
-        """What is worth asking bloom filters; None where they are not to be asked."""
+        """The lookups in bloom filters that are worth it; None if filters are not to be probed."""
         predicate, options, pruned = self.question.predicate, self.question.options, self.pruned
         if predicate is None or not options.bloom_filters or not options.statistics:
             return None
@@ -162,14 +162,14 @@ class SidecarPruning:
 
     @cached_property
     def fetched_bytes(self) -> IntArray:
-        """Bytes that are fetched of each row group of the stack, shape ``(row_groups,)``; 0 where it is pruned."""
+        """Bytes to fetch of each row group of the stack, shape ``(row_groups,)``; 0 if it is pruned."""
         result = np.zeros(self.stack.row_group_count, np.int64)
         result[self.pruned.row_groups] = self.pruned.fetched_bytes
         return result
 
     @cached_property
     def clustered_fraction(self) -> FloatArray:
-        """Estimated part of the rows of each row group that is left by what pages can tell, shape ``(row_groups,)``."""
+        """Estimated fraction of the rows of each row group that pages leave, shape ``(row_groups,)``."""
         predicate, stack, borders = self.question.predicate, self.stack, self.stack.borders
         if predicate is None:
             return np.ones(stack.row_group_count)
@@ -184,18 +184,18 @@ class SidecarPruning:
 
     @cached_property
     def value_counts(self) -> dict[int, ValueCounts]:
-        """About how many values the predicate's columns have, by index in the table."""
+        """Approximate number of values of the predicate's columns, by index in the table."""
         return count_values(self.stack, self.tested)
 
     @cached_property
     def page_index_starts(self) -> list[int]:
-        """From where on the page index of each sidecar's Parquet file can lie."""
+        """Lowest possible offset of the page index in each sidecar's Parquet file."""
         starts: list[int] = page_index_starts(self.stack, self.stack.borders).tolist()
         return starts
 
     @cached_property
     def stated_times(self) -> list[StatedTimes | None]:
-        """The times that the statistics of each sidecar state, if the question is about times; None where they state none."""
+        """The times that each sidecar's statistics state, if the question is about times; None if they state none."""
         timestamp = self.question.snapshot.designated_timestamp
         place = None if timestamp is None else self.tested.get(timestamp)
         if place is None:
@@ -204,17 +204,17 @@ class SidecarPruning:
 
     @cached_property
     def _position_of_left(self) -> npt.NDArray[np.intp]:
-        """The sidecar of each row group that statistics leave, shape ``(left,)``."""
+        """The sidecar of each remaining row group, shape ``(left,)``."""
         return np.repeat(np.arange(len(self.stack.sidecars)), np.diff(self._left_borders))
 
     @cached_property
     def _left_borders(self) -> list[int]:
-        """Which of the row groups that are left is the first of each sidecar, and at the end the number of all."""
+        """Index of each sidecar's first remaining row group, followed by the number of all."""
         borders: list[int] = self.pruned.row_groups.searchsorted(self.stack.borders).tolist()
         return borders
 
     def _summed(self, of_left: IntArray) -> list[int]:
-        """Add up what is known of each row group that is left, by sidecar."""
+        """Sum a number of each remaining row group by sidecar."""
         sums: list[int] = np.diff(np.concatenate([[0], np.cumsum(of_left)])[self._left_borders]).tolist()
         return sums
 
@@ -224,7 +224,7 @@ class Verdicts:
 
     Args:
         pruning: What the sidecars alone say.
-        blooms: What bloom filters have answered, by the position of the sidecar in the stack.
+        blooms: The answers of bloom filters, by the position of the sidecar in the stack.
     """
 
     def __init__(self, pruning: SidecarPruning, blooms: Mapping[int, BloomAnswers]) -> None:
@@ -240,12 +240,12 @@ class Verdicts:
 
     @property
     def report(self) -> PruneReport:
-        """How that came about."""
+        """The conditions that dropped row groups."""
         return self._pruned[1]
 
     @cached_property
     def matching_fraction(self) -> FloatArray:
-        """Estimated part of the rows of each row group that match, shape ``(row_groups,)``."""
+        """Estimated fraction of the rows of each row group that match, shape ``(row_groups,)``."""
         pruning = self._pruning
         if pruning.question.predicate is None:
             return np.ones(pruning.stack.row_group_count)
@@ -267,10 +267,10 @@ class Verdicts:
 
 
 class SidecarPrunings:
-    """Looks at sidecars when they are first asked for: at all at once that can be stacked.
+    """Prunes sidecars on first use: all that can be stacked together at once.
 
     Args:
-        question: What is asked.
+        question: The question.
         matcher: Finds the columns that the question needs.
         sidecars: Of the partitions that may be asked for.
     """
@@ -288,12 +288,12 @@ class SidecarPrunings:
         }
 
     def are_about(self, question: Question, sidecars: Sequence[Sidecar]) -> bool:
-        """Tell whether they prune just these sidecars for just this question."""
+        """Tell whether these prunings are for exactly these sidecars and this question."""
         is_same_count = len(sidecars) == len(self._sidecars)
         return question is self._question and is_same_count and all(map(is_, sidecars, self._sidecars))
 
     def at(self, index: int) -> tuple[SidecarPruning, int]:
-        """Return what was found about one sidecar and those like it, and its position among them."""
+        """Return the pruning of one sidecar's stack, and its position there."""
         number, position = self._place_of[index]
         pruning = self._prunings.get(number)
         if pruning is None:
@@ -303,7 +303,7 @@ class SidecarPrunings:
             except (FormatError, UnsupportedError):
                 if len(members) == 1:
                     raise
-                # One by one: the error is of one of them, which nobody may ask for, and is to name it.
+                # One by one, so that the error names its sidecar, and occurs only if that sidecar is asked for.
                 self._separate(members)
                 return self.at(index)
             self._prunings[number] = pruning
@@ -323,7 +323,7 @@ class SidecarPrunings:
 
 
 def _stacked(stack: SidecarStack, blooms: Mapping[int, BloomAnswers]) -> BloomAnswers:
-    """Join the answers about several sidecars: where a filter was not asked, any value may be."""
+    """Join the answers about several sidecars. Where a filter was not probed, any value may be present."""
     found: dict[LookupKey, BoolArray] = {}
     for position, answers in blooms.items():
         for key, may_hold in answers.found.items():
@@ -333,11 +333,11 @@ def _stacked(stack: SidecarStack, blooms: Mapping[int, BloomAnswers]) -> BloomAn
 
 
 SHARE_OF_MEMORY = 16
-"""One read takes at most this part of the memory limit: decoding takes twice what it yields, and while the rows of one
-read are consumed, another is decoded and others are fetched."""
+"""Largest part of the memory limit for one read. Decoding takes twice its result; and while the rows of one read are
+consumed, another is decoded and others are fetched."""
 
 _WORTH_A_PAGES_FILE_BYTES = 1024 * 1024
-"""A ``_pages`` has a few dozen kilobytes; against more data than this its round trip is hardly noticed."""
+"""A ``_pages`` has a few dozen kilobytes. Beside more data than this, its round trip hardly matters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,28 +345,28 @@ class ParquetDraft:
     """What the sidecar alone says about a question to one partition."""
 
     pruning: SidecarPruning
-    """What was found about this sidecar and those like it."""
+    """The pruning of the stack with this sidecar."""
     position: int
-    """Position of this sidecar among them."""
+    """Position of this sidecar in the stack."""
     partition: Partition
     metadata: PartitionMetadata
     index: int
     """Position of the partition in the plan."""
     left: slice
-    """Which of the row groups that statistics leave of all these sidecars are its own."""
+    """Which of the stack's remaining row groups are its own."""
     probes: BloomProbes | None
-    """What bloom filters would have to be asked; None where there is nothing to ask."""
+    """The bloom filters to probe; None if there are none."""
     page_index: Choice | None
-    """Whether to fetch the page index; None where nothing could be left out by it."""
+    """Whether to fetch the page index; None if it could not skip anything."""
 
     @property
     def question(self) -> Question:
-        """What is asked."""
+        """The question."""
         return self.pruning.question
 
     @property
     def places(self) -> Mapping[int, int | None]:
-        """By index in the table: where each needed column is in the sidecar, None where it is not."""
+        """By index in the table: the index of each needed column in the sidecar, None if absent."""
         return self.pruning.places
 
     @property
@@ -376,23 +376,23 @@ class ParquetDraft:
 
     @property
     def row_groups(self) -> slice:
-        """Where its row groups are among those of the stack."""
+        """Positions of its row groups in the stack."""
         return self.pruning.row_groups_of(self.position)
 
     @property
     def row_groups_left(self) -> IntArray:
-        """Its row groups that statistics leave, ascending, shape ``(left,)``."""
+        """Its remaining row groups, ascending, shape ``(left,)``."""
         row_groups: IntArray = self.pruning.pruned.row_groups[self.left] - self.row_groups.start
         return row_groups
 
     @property
     def is_read(self) -> bool:
-        """Whether statistics leave any row group."""
+        """Whether any row group remains."""
         return bool(self.left.start < self.left.stop)
 
     @property
     def certain_rows(self) -> int:
-        """Rows in those row groups of which every row matches."""
+        """Number of rows in row groups of which every row matches."""
         pruned = self.pruning.pruned
         return int(pruned.row_counts[self.left][pruned.all_rows_match[self.left]].sum())
 
@@ -403,7 +403,7 @@ class ParquetDraft:
 
     @property
     def wants_evidence(self) -> bool:
-        """Whether evidence that may have to be fetched is worth its requests."""
+        """Whether fetching evidence is worth its requests."""
         return self.probes is not None or self.wants_pages
 
 
@@ -416,8 +416,8 @@ def draft_parquet(  # noqa: PLR0913 - what can be told is told by name
     index: int,
     rows_wanted: int | None,
 ) -> ParquetDraft:
-    """Say what is read of a partition by its sidecar, and decide which evidence is worth its requests. No request is sent."""
-    # Partitions were left out by the times of their directories, so their rows have to be where they belong.
+    """Say what the sidecar leaves of a partition, and decide which evidence is worth its requests. No request."""
+    # Partitions were pruned by the times of their directories, so their rows must have these times.
     refuse_misplaced_times(partition, pruning.stated_times[position])
     left = pruning.left_of(position)
     draft = ParquetDraft(
@@ -435,7 +435,7 @@ def draft_parquet(  # noqa: PLR0913 - what can be told is told by name
 
 
 def _page_index_choice(draft: ParquetDraft, rows_wanted: int | None) -> Choice | None:
-    """Decide whether the pages are worth their requests; None where every page would be read anyway."""
+    """Decide whether the page index is worth its requests; None if every page would be read anyway."""
     question, sidecar, pruning, left = draft.question, draft.sidecar, draft.pruning, draft.left
     options, pruned, position = question.options, pruning.pruned, draft.position
     if options.page_index == "never" or pruning.fetched_bytes_of[position] == 0:
@@ -451,7 +451,7 @@ def _page_index_choice(draft: ParquetDraft, rows_wanted: int | None) -> Choice |
     if known is not None:
         return known
     if options.page_index == "auto" and all_bytes <= request_bytes:
-        # However small the index is, and whatever it tells: there is no need to find out where it lies.
+        # The saving is too small for an index of any size, so its place need not be computed.
         return Choice(
             pays=False, reason="it would save too little", details=f"{human_bytes(all_bytes)} are read in all"
         )
@@ -478,7 +478,7 @@ def _page_index_choice(draft: ParquetDraft, rows_wanted: int | None) -> Choice |
 
 
 def _choice_by_table(draft: ParquetDraft, read_bytes: int) -> Choice | None:
-    """Decide by what is known of the table's pages; None where that does not decide."""
+    """Decide by what is known of the table's pages; None if that is not enough."""
     options, page_files = draft.question.options, draft.question.snapshot.page_files
     if page_files.is_at_hand(draft.partition.location):
         return Choice(pays=True, reason="the pages came with the sidecar")
@@ -490,14 +490,14 @@ def _choice_by_table(draft: ParquetDraft, read_bytes: int) -> Choice | None:
 
 
 def _fractions_within(row_counts: IntArray, rows_wanted: int) -> FloatArray:
-    """Return which part of the rows of each row group is among the first rows of all of them."""
+    """Return the fraction of each row group's rows that are among the first rows of all of them."""
     before = np.cumsum(row_counts) - row_counts
     fractions: FloatArray = np.clip(rows_wanted - before, 0, row_counts) / np.maximum(row_counts, 1)
     return fractions
 
 
 def refuse_misplaced_times(partition: Partition, stated: StatedTimes | None) -> None:
-    """Refuse a partition whose rows are known to be of other times than its directory stands for."""
+    """Refuse a partition whose statistics state times outside of those of its directory."""
     promised = partition.time_range_ns
     found = None if promised is None else misplaced_times(stated, promised)
     if found is not None:
@@ -512,4 +512,4 @@ def refuse_misplaced_times(partition: Partition, stated: StatedTimes | None) -> 
 
 
 Draft: TypeAlias = "ParquetDraft | KnownPartition"
-"""A native partition has been planned already, and needs no draft."""
+"""A native partition is already planned, and needs no draft."""

@@ -1,4 +1,4 @@
-"""From the reads of a plan to its requests: coalesced by the goal, the prices and the speed of the store."""
+"""Turns the reads of a plan into requests, coalesced by the goal, the prices and the speed of the store."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _cut_native(read: NativeRead, partition: PlannedNative, count: int, *, from_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRequests:
-    """The requests of a plan, and how they were made."""
+    """The requests of a plan, and how they were coalesced."""
 
     requests: tuple[PlannedRequest, ...]
     """In partition order and, within a partition, by stage and in file order."""
@@ -74,7 +74,7 @@ def plan_requests_of(
     described: Sequence[PartitionRead],
     reads: Sequence[PlannedRead],
 ) -> PlannedRequests:
-    """Coalesce the ranges of reads, as the options' goal says; those of deferred columns as a second stage."""
+    """Coalesce the ranges of reads by the options' goal; deferred columns become a second stage."""
     wanted_bytes = bytes_wanted_by(reads)
     coalescings = _coalescings(question, described, reads, wanted_bytes)
     part_bytes = part_bytes_of(question, wanted_bytes)
@@ -92,16 +92,16 @@ def plan_requests_of(
 
 
 class RequestStages:
-    """The requests of both stages for reads of many partitions: all that are coalesced alike are planned at once.
+    """The requests of both stages for reads of many partitions. All that are coalesced alike are planned together.
 
     Args:
-        late_part_bytes: About how long the requests of deferred columns should be at the end.
+        late_part_bytes: Approximate length of the requests of deferred columns.
     """
 
     def __init__(self, *, late_part_bytes: int) -> None:
         self._late_part_bytes = late_part_bytes
         self._alike: dict[tuple[int, Coalescing, int], list[ReadsOfObject]] = {}
-        """By stage, by how they are coalesced and by the length of the parts: reads of Parquet files."""
+        """By stage, coalescing and length of the parts: reads of Parquet files."""
         self._of_native: list[PlannedRequest] = []
 
     def add(
@@ -119,14 +119,14 @@ class RequestStages:
             return
         self._alike.setdefault((1, coalescing, part_bytes), []).append(partition.reads_of_object(reads))
         for read in reads:
-            # What is left of it is requested by itself, once its predicate has been evaluated: over gaps as they were chosen
-            # for few requests, because only little of it may be left.
+            # Once the predicate is evaluated, what it leaves is requested separately. The gaps are those for few
+            # requests, because only little may be left.
             if isinstance(read, RowGroupRead) and read.deferred is not None:
                 late = self._alike.setdefault((2, late_coalescing, self._late_part_bytes), [])
                 late.append(partition.reads_of_object([read.deferred]))
 
     def requests(self) -> tuple[PlannedRequest, ...]:
-        """Return the requests of all partitions in turn, those of each by stage and in file order."""
+        """Return the requests of all partitions in turn; within a partition by stage and in file order."""
         found = list(self._of_native)
         for (stage, coalescing, part_bytes), objects in self._alike.items():
             found += plan_requests(
@@ -140,12 +140,12 @@ class RequestStages:
 
 
 def part_bytes_of(question: Question, wanted_bytes: int) -> int:
-    """Return how long the requests of a second stage should be, so that they use all connections."""
+    """Return the length of second-stage requests that uses all connections."""
     return question.coalescing.part_bytes(wanted_bytes, question.options.max_concurrency)
 
 
 def with_reads(planned: PlannedScan, reads: Sequence[PlannedRead]) -> PlannedScan:
-    """Return a plan that does these reads only, and fetches nothing else."""
+    """Return a plan that executes only these reads, and fetches nothing else."""
     plan = planned.plan
     found = plan_requests_of(planned.question, planned.partitions, plan.partitions, reads)
     return replace(
@@ -155,7 +155,7 @@ def with_reads(planned: PlannedScan, reads: Sequence[PlannedRead]) -> PlannedSca
 
 
 def for_new_connections(planned: PlannedScan) -> PlannedScan:
-    """Return a plan with the same reads, whose requests are those of processes without open connections."""
+    """Return a plan with the same reads, and with requests for a process without open connections."""
     question, plan = planned.question, planned.plan
     if not may_widen(question.options, question.speed) or len(plan.requests) > question.speed.connections:
         return planned  # nothing would change
@@ -167,7 +167,7 @@ def for_new_connections(planned: PlannedScan) -> PlannedScan:
 def _coalescings(
     question: Question, described: Sequence[PartitionRead], reads: Sequence[PlannedRead], wanted_bytes: int
 ) -> tuple[Coalescing, ...]:
-    """Choose for each partition by its storage class, and for all together whether requests would queue."""
+    """Choose each partition's coalescing by its storage class; decide for all together whether requests would queue."""
     if question.options.goal == "cheap":
         return tuple(question.coalescing_of(partition.data_path) for partition in described)
     chosen = question.coalescing
@@ -179,16 +179,16 @@ def _coalescings(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedScan:
-    """A plan, and what turns its bytes into rows."""
+    """A plan, and what decodes its bytes into rows."""
 
     question: Question
     plan: ReadPlan
     partitions: tuple[PlannedPartition, ...]
     """In the order of :attr:`ReadPlan.partitions`."""
     warnings: tuple[str, ...]
-    """Those of its notes that are worth telling to whoever does not ask for the plan."""
+    """Those of its notes that a caller should see even without asking for the plan."""
 
     @property
     def late_part_bytes(self) -> int:
-        """About how long the requests of a second stage should be."""
+        """Approximate length of the requests of a second stage."""
         return part_bytes_of(self.question, self.plan.bytes_wanted)

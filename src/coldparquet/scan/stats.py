@@ -1,4 +1,4 @@
-"""What a scan did and cost: each activity charged to the scan's ledger and shown as a span, and the sum of it."""
+"""Measures what a scan did and cost: charges each activity to the scan's ledger, shows it as a span, and sums it up."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class ScanActivity:
-    """Counts the time of one thing that a scan does, and gathers what it costs.
+    """Measures the time and collects the costs of one activity of a scan.
 
-    A stream of batches begins and ends in different calls, perhaps of different tasks; so these are calls here, too.
+    A stream of batches begins and ends in different calls, perhaps of different tasks. So begin and end are calls, too.
 
     Args:
         ledger: The scan's.
-        attributes: What the span says.
+        attributes: Attributes of the span.
     """
 
     def __init__(self, ledger: Ledger, attributes: Attributes) -> None:
@@ -35,13 +35,13 @@ class ScanActivity:
         self._span: OpenSpan | None = None
 
     def begin(self) -> None:
-        """The time counts from now on."""
+        """Start the clock."""
         self._ledger.begin()
         self._span = OpenSpan("coldparquet.scan", self._attributes)
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Charge what is done inside, and in tasks that are started inside, to the scan."""
+        """Charge everything inside, and the tasks started inside, to the scan."""
         if self._span is None:
             yield
             return
@@ -49,7 +49,7 @@ class ScanActivity:
             yield
 
     def end(self, *, error: BaseException | None = None) -> None:
-        """The time does not count any more; a second time does nothing."""
+        """Stop the clock; a second call does nothing."""
         span, self._span = self._span, None
         if span is None:
             return
@@ -59,7 +59,7 @@ class ScanActivity:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Begin, do what is done inside, and end."""
+        """Begin, run the block, and end."""
         self.begin()
         try:
             with self.current():
@@ -80,58 +80,58 @@ _PRICED_AS: dict[Operation, RequestKind] = {
     "upload part": "put",
     "finish upload": "put",
 }
-"""What a call is on the invoice. Deleting is free; restores are priced where they are offered."""
+"""How the invoice names each call. Deletes are free; restores are priced where they are offered."""
 
 _LEAST_ANSWERS = 3
-"""So many answers tell how long the first byte takes."""
+"""Number of answers that suffices to measure the time to the first byte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanStatistics:
     """What one scan has cost so far: its planning, and everything that was read through it.
 
-    Requests are those that this scan sent. What another scan of the same table has fetched, and what was known when the table
-    was opened, costs it nothing.
+    Counts only requests that this scan sent. What another scan of the same table has fetched, and what was known when
+    the table was opened, is free.
     """
 
     request_count: int
-    """HTTP requests, second attempts and hedges included; calls of a store that does not speak HTTP. One that found its kept
-    connection closed, and was therefore sent over another one, counts once."""
+    """HTTP requests, with retries and hedges; calls of a store that does not speak HTTP. A request that found its kept
+    connection closed, and was sent again over another one, counts once."""
     round_trips: int
-    """Length of the longest chain of requests of which each began when the one before was over."""
+    """Length of the longest chain of requests in which each began after the previous one ended."""
     fetched_bytes: int
     """All bytes of data and metadata that arrived."""
     wanted_bytes: int
-    """Bytes of data for which the rows had a use, wherever they came from."""
+    """Bytes of data that rows were decoded from, whatever their source."""
     gap_bytes: int
     """Bytes between these that were read over to save requests."""
     dollars: float | None
-    """By ``ReadOptions.prices``, within the store's region; 0 where a store has no storage classes, None where one of the
+    """By ``ReadOptions.prices``, within the store's region. 0 if the store has no storage classes; None if one of the
     classes has no known price."""
     cache_hits: int
     """Answers that needed no request."""
     cache_hit_bytes: int
     retries: int
-    """GETs sent again after a failure, and those that went on behind a broken answer."""
+    """GETs sent again after a failure, and those that resumed a broken answer."""
     hedges_sent: int
     """Requests sent a second time because the first was slow."""
     hedges_won: int
-    """Those of them that brought the bytes."""
+    """Hedges that delivered the bytes."""
     row_count: int
-    """Rows that were read and satisfy the predicate; metadata answers count none."""
+    """Rows that were read and satisfy the predicate; answers from metadata count none."""
     decode_s: float
-    """How long threads decoded, all together."""
+    """Time that threads spent decoding, in total."""
     waited_s: float
-    """How long requests waited for a turn, all together."""
+    """Time that requests waited for their turn, in total."""
     elapsed_s: float
-    """How long it took, pauses of a slow consumer included."""
+    """Duration of the scan, pauses of a slow consumer included."""
     physical_limit_s: float
-    """The least time in which the store could have answered these requests: round trips x time to the first byte, and
-    bytes over the throughput of all connections that the options allow. 0 for local files, which no network limits."""
+    """The least time in which the store could have answered these requests: round trips x time to the first byte, plus
+    bytes / throughput of all connections that the options allow. 0 for local files, which no network limits."""
 
     @property
     def times_physical_limit(self) -> float | None:
-        """How many times as long as physically possible it took; None where nothing was requested over a network."""
+        """Duration divided by the physical limit; None without requests over a network."""
         return self.elapsed_s / self.physical_limit_s if self.physical_limit_s else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -146,9 +146,9 @@ def scan_statistics(
 
     Args:
         ledger: Of one scan.
-        speed: Of the store, where the scan's own requests do not tell.
+        speed: Of the store; used where the scan's own requests do not tell.
         prices: What requests and bytes cost.
-        has_storage_classes: Whether the store is one that asks money for them.
+        has_storage_classes: Whether the store charges for requests and bytes.
     """
     totals = ledger.totals
     return ScanStatistics(

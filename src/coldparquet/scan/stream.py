@@ -1,9 +1,9 @@
-"""The rows of a plan as a stream of record batches: fetched ahead, decoded in threads, handed over in order.
+"""Streams the rows of a plan as record batches: prefetched, decoded in threads, delivered in order.
 
-Row groups begin in the order in which they are consumed, each when there is memory for its bytes; they are decoded when
-there is memory for the rows. Bytes in flight, fetched bytes and decoded rows that are not yet consumed stay within the
-memory limit; a slow consumer thereby stops the fetching. Only what the consumer itself waits for goes on whatever the
-limit says, so that the limit can be exceeded by what one row group needs, and never blocks.
+Row groups start in consumption order, each when there is memory for its bytes. They are decoded when there is memory
+for the rows. Bytes in flight, fetched bytes and decoded rows not yet consumed stay within the memory limit, so a slow
+consumer stops the fetching. Only what the consumer itself waits for proceeds regardless of the limit. The limit can
+therefore be exceeded by what one row group needs, and never blocks.
 """
 
 from __future__ import annotations
@@ -50,17 +50,18 @@ if TYPE_CHECKING:
 
 
 _UNCOUNTED_BYTES = 160 * MIB
-"""What nobody can count: memory that was freed but that the allocators of several threads have not given back yet, an
-answer while it is copied, the working memory of decompression: 90 to 150 MB were measured, whatever the limit."""
+"""Memory that cannot be counted: freed memory that the allocators of several threads have not yet returned, an answer
+while it is copied, the working memory of decompression. 90 to 150 MB were measured, whatever the limit."""
 
 _LEAST_SHARE = 3 / 8
-"""Part of the memory limit that is granted where the limit is small."""
+"""Least part of the memory limit that is granted when the limit is small."""
 
 _BEGUN_AT_ONCE = 64
-"""Row groups that begin before other tasks of the event loop have their turn: each takes 0.1 ms."""
+"""Row groups that start before other tasks of the event loop run; each takes 0.1 ms."""
 
 _LARGEST_SHARE_COPIED = 1 / 8
-"""The last batch of a row group is copied if it is at most this part of its rows: longer ones cost more than they free."""
+"""The last batch of a row group is copied if it is at most this part of its rows: copying more costs more than it
+frees."""
 
 
 class BatchStream:
@@ -70,11 +71,10 @@ class BatchStream:
     :meth:`coldparquet.table_scan.Scan.batches`.
 
     Args:
-        planning: Makes the plan when the stream is opened; it is carried out as it is, whatever it costs.
-        store: Where the table lies.
+        planning: Makes the plan when the stream is opened. The plan is executed as it is, whatever it costs.
+        store: The store of the table.
         executor: Threads that decode.
-        activity: What the stream is charged to, from the time when it is opened until it is closed; None where it is a part
-            of something larger.
+        activity: What the stream is charged to while it is open; None if it is part of a larger activity.
     """
 
     def __init__(
@@ -90,17 +90,17 @@ class BatchStream:
         self._store = store
         self._executor = executor
         self._waiting: deque[RowGroupWork] = deque()
-        """Row groups that have begun and are not consumed yet, in the order in which they will be, and the one behind them."""
+        """Row groups that have started and are not consumed, in consumption order, and the next one."""
         self._problem: Exception | None = None
-        """Why there is none behind them although some are left."""
+        """Why there is no next one although some are left."""
         self._in_hand: Lease | None = None
-        """Memory of the rows that the consumer has: it counts as held until he has those of the next row group."""
+        """Memory of the consumer's rows: it counts as held until the consumer has those of the next row group."""
         self._batches: deque[pa.RecordBatch] = deque()
-        """What is left of the row group in hand."""
+        """What is left of the current row group."""
         self._plain: set[str] = set()
-        """Columns of the result that are not dictionary-encoded, even where decoding has left them so."""
+        """Columns of the result that are not dictionary-encoded, even if decoding has left them so."""
         self._rows_in_hand = 0
-        """Rows of the row group in hand, those handed over already among them."""
+        """Rows of the current row group, including those already delivered."""
         self._finished_row_groups = 0
         self._progress = asyncio.Event()
         self._is_open = False
@@ -112,7 +112,7 @@ class BatchStream:
             return self
         self._activity.begin()
         try:
-            with self._activity.current():  # all tasks of the stream are started inside, and inherit it
+            with self._activity.current():  # all tasks of the stream start inside, and inherit it
                 await self._open()
         except BaseException as error:
             self._activity.end(error=error)
@@ -135,7 +135,7 @@ class BatchStream:
 
     @property
     def plan(self) -> ReadPlan:
-        """The plan that is being carried out."""
+        """The plan in execution."""
         return self._planned.plan
 
     @property
@@ -144,14 +144,14 @@ class BatchStream:
         return self._means.fetched.most_held + self._means.decoded.most_held
 
     async def next_batch(self) -> pa.RecordBatch | None:
-        """Return the next batch, None after the last one. Several consumers share the batches; none comes twice.
+        """Return the next batch, None after the last one. Several consumers share the batches; each batch goes to one.
 
-        Giving up on a call, for example by a timeout, loses nothing: the next call waits for the same rows.
+        Cancelling a call, for example by a timeout, loses nothing: the next call waits for the same rows.
 
         Raises:
             InvalidInputError: The stream is not open (``kind="StreamNotOpen"``), or its table was closed
                 (``kind="TableClosed"``).
-            ObjectChangedError: The Parquet file was replaced since it was planned.
+            ObjectChangedError: The Parquet file was replaced after planning.
             FormatError: A page does not decode.
             StorageError: A request failed.
         """
@@ -174,10 +174,10 @@ class BatchStream:
             return batch if self._batches else self._last(batch)
 
     async def next_row_group(self) -> pa.Table | None:
-        """Return the rows of the next row group, possibly none of them; None after the last one.
+        """Return the rows of the next row group, possibly none; None after the last one.
 
-        Raises what :meth:`next_batch` raises, and BudgetExceededError where text that takes little memory as long as it is
-        dictionary-encoded would take far more than the memory limit as plain strings.
+        Raises what :meth:`next_batch` raises. Also BudgetExceededError if text is small while dictionary-encoded, but
+        far larger than the memory limit as plain strings.
         """
         async with self._consuming:
             rows = await self._next_rows()
@@ -187,7 +187,7 @@ class BatchStream:
             return await self._means.in_thread(_expanded_within, rows, self._plain, most_bytes)
 
     async def aclose(self) -> None:
-        """Cancel what is in flight, wait until it is gone, and release all memory."""
+        """Cancel everything in flight, wait until it has ended, and release all memory."""
         await self._close(None)
 
     async def _open(self) -> None:
@@ -195,8 +195,8 @@ class BatchStream:
         question, plan = self._planned.question, self._planned.plan
         options = question.options
         self._rows_left = question.limit
-        # With a limit and rows that may not match, nobody knows how many row groups are needed: few are read ahead at first
-        # and twice as many each time.
+        # With a limit and rows that may not match, the number of needed row groups is unknown. Few are prefetched at
+        # first and twice as many each time.
         self._reads_all_ahead = question.limit is None or all(read.all_rows_match for read in plan.row_groups)
         limit_bytes = options.memory_limit_bytes
         granted_bytes = max(limit_bytes - _UNCOUNTED_BYTES, int(limit_bytes * _LEAST_SHARE))
@@ -245,7 +245,8 @@ class BatchStream:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # A thread cannot be interrupted: what it decodes is waited for. Work that no thread has begun is gone already.
+        # A running thread cannot be interrupted, so its decoding is awaited. Work that no thread has begun is
+        # cancelled.
         await asyncio.gather(*map(asyncio.wrap_future, tuple(decoding)), return_exceptions=True)
         self._waiting.clear()
         self._batches.clear()
@@ -262,19 +263,19 @@ class BatchStream:
         work = self._waiting[0]
         self._means.fetched.hurry(work.turn)
         self._means.decoded.hurry(work.turn)
-        await asyncio.wait([work.rows])  # a caller that gives up must not take the rows from the next one
+        await asyncio.wait([work.rows])  # a cancelled caller must not take the rows from the next one
         self._check_open()  # another task may have closed the stream, which is no reason to cancel this one
         rows = work.rows.result()
         if self._dictionaries is not None:
-            # Whoever takes the rows after a caller that gave up here shares them again, which changes nothing.
+            # After a cancelled caller, the next one shares the rows again, which changes nothing.
             rows = await self._means.in_thread(self._dictionaries.share, rows)
             self._check_open()
-        self._waiting.popleft()  # they are the caller's now, and go when he is done
+        self._waiting.popleft()  # the caller holds them now, and frees them when it is done
         if self._in_hand is not None:
             self._in_hand.release()
         self._in_hand = work.decoded
         if self._rows_left is not None:
-            # Only if need be: to slice a table without columns makes up rows that it does not have.
+            # Only if necessary: slicing a table without columns invents rows.
             if rows.num_rows > self._rows_left:
                 rows = rows.slice(0, self._rows_left)
             self._rows_left -= rows.num_rows
@@ -289,7 +290,7 @@ class BatchStream:
             )
 
     def _last(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Copy the last batch of a row group if it is short: as a slice it keeps the rows of all others in memory."""
+        """Copy the last batch of a row group if it is short: as a slice it would keep all other rows in memory."""
         is_short = batch.num_rows <= self._rows_in_hand * _LARGEST_SHARE_COPIED
         if is_short and batch.num_columns and self._in_hand is not None:
             batch = copied(batch)
@@ -297,22 +298,22 @@ class BatchStream:
         return batch
 
     def _works(self) -> Iterator[RowGroupWork]:
-        """Make the work of one row group after the other, each when it is about to begin."""
+        """Make the work of one row group after the other, each shortly before it starts."""
         plan = self._planned.plan
         turns = count()
         for index, partition in enumerate(self._planned.partitions):
             if reads := plan.row_groups_of(index):
-                # What the second stage takes is known when the first is over; the plan holds an upper bound of it.
+                # The size of the second stage is known when the first ends; the plan holds an upper bound of it.
                 requests = [request for request in plan.requests_of(index) if request.stage == 1]
                 fetches = PartitionFetches(requests, reads, partition, self._means.fetched)
                 for position, read in enumerate(reads):
                     yield RowGroupWork(read, partition, next(turns), self._means, fetches, position)
 
     def _make_next(self, works: Iterator[RowGroupWork]) -> RowGroupWork | None:
-        """Let one more row group wait to begin; there is always one, so that the consumer knows whether any is left."""
+        """Queue one more row group. There is always one queued, so that the consumer knows whether any is left."""
         try:
             work = next(works, None)
-        except Exception as error:  # noqa: BLE001 - the consumer gets it, behind the rows of those before
+        except Exception as error:  # noqa: BLE001 - the consumer gets it, after the rows of earlier row groups
             self._problem = error
             return None
         if work is not None:
@@ -321,7 +322,7 @@ class BatchStream:
         return work
 
     async def _begin_all(self, work: RowGroupWork | None, works: Iterator[RowGroupWork]) -> None:
-        """Begin one row group after the other, as memory allows."""
+        """Start one row group after the other, as memory allows."""
         while work is not None:
             while not self._reads_all_ahead and work.turn > 2 * self._finished_row_groups:
                 self._progress.clear()
@@ -331,7 +332,7 @@ class BatchStream:
             following = self._make_next(works)
             await work.begin()
             if following is not None and following.turn % _BEGUN_AT_ONCE == 0:
-                await asyncio.sleep(0)  # where memory and answers are at hand nothing else lets other tasks run
+                await asyncio.sleep(0)  # if memory and answers are available, nothing else lets other tasks run
             work = following
 
     def _note_finished(self, rows: asyncio.Future[pa.Table]) -> None:
@@ -341,7 +342,7 @@ class BatchStream:
             self._drop_what_the_limit_leaves_out()
 
     def _drop_what_the_limit_leaves_out(self) -> None:
-        """Cancel the row groups behind those that certainly have as many rows as are wanted."""
+        """Cancel the row groups behind those that certainly have as many rows as the limit."""
         rows_left = self._rows_left
         if rows_left is None:
             return
@@ -351,19 +352,19 @@ class BatchStream:
             rows_left -= work.certain_rows
             if rows_left <= 0:
                 left_out = [self._waiting.pop() for _ in range(len(self._waiting) - position - 1)]
-                for dropped in reversed(left_out):  # what is kept for all of them goes with the first
+                for dropped in reversed(left_out):  # bytes kept for all of them are freed with the first
                     dropped.drop()
                 return
 
 
 def _expanded_within(rows: pa.Table, plain: Collection[str], most_bytes: int) -> pa.Table:
-    """Make plain strings of the text of a row group that came dictionary-encoded, unless they take far more than the limit."""
+    """Decode dictionary-encoded text of a row group to plain strings, unless they far exceed the limit."""
     check_expanded_size(rows.get_total_buffer_size(), text_bytes(rows, plain), most_bytes)
     return expanded_table(rows, plain)
 
 
 class AsyncBatches(Protocol):
-    """What opens, hands out batches one by one, and closes."""
+    """An asynchronous source of batches that is opened and closed."""
 
     async def __aenter__(self) -> Any:
         """Open it."""
@@ -379,7 +380,7 @@ class AsyncBatches(Protocol):
 
 
 def blocking_batches(stream: AsyncBatches) -> Generator[pa.RecordBatch, None, None]:
-    """Open a stream with the first batch; Python closes a generator that nobody holds any more, and so the stream."""
+    """Open a stream with the first batch. Python closes an unreferenced generator, and with it the stream."""
     background.run(stream.__aenter__())
     try:
         while (batch := background.run(stream.next_batch())) is not None:

@@ -1,9 +1,7 @@
-"""Reading from one end of a table: a few partitions at a time, the most promising row groups first, no more than needed.
+"""Reads from one end of a table: a few partitions at a time, the most promising row groups first, no more than needed.
 
-In which order the reads of a plan may hold the newest, or the oldest, rows.
-
-A rank is a number that grows with the timestamp where newer rows are wanted, and falls with it where older ones are:
-so the rows with the greatest ranks are wanted in both cases.
+Ranks decide the order in which reads may hold the newest, or the oldest, rows. A rank grows with the timestamp if newer
+rows are wanted, and falls with it if older ones are. So the rows with the greatest ranks are wanted in both cases.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
 async def plan_from_one_end(
     question: Question, executor: Executor, *, newest_first: bool, by_time: bool
 ) -> AsyncGenerator[PlannedScan, None]:
-    """Plan 1 partition, then 2 more, 4 more and so on, for as long as the caller asks for more; it closes the generator.
+    """Plan 1 partition, then 2 more, 4 more and so on, as long as the caller asks for more; it closes the generator.
 
     Requests: for each step those of :func:`coldparquet.scan.planner.plan_question` for its partitions.
     """
@@ -64,7 +62,7 @@ async def plan_from_one_end(
 
 
 def _follow_each_other(partitions: Sequence[Partition]) -> bool:
-    """Tell whether each partition is known to hold later times than the one before."""
+    """Tell whether each partition provably holds later times than the one before."""
     ranges = [partition.time_range_ns for partition in partitions]
     known = [time_range for time_range in ranges if time_range is not None]
     return len(known) == len(ranges) and all(before[1] <= after[0] for before, after in pairwise(known))
@@ -73,7 +71,7 @@ def _follow_each_other(partitions: Sequence[Partition]) -> bool:
 def _check_times(planned: PlannedScan, partitions: Sequence[Partition]) -> None:
     timestamp = planned.question.snapshot.designated_timestamp
     by_path = {partition.data_path: partition for partition in partitions}
-    for found in planned.partitions:  # archived ones may have been left out
+    for found in planned.partitions:  # archived ones may have been skipped
         if isinstance(found, PlannedParquet) and timestamp is not None:
             place, borders = found.places[timestamp], np.array([0, found.sidecar.row_group_count])
             if place is not None:
@@ -83,18 +81,18 @@ def _check_times(planned: PlannedScan, partitions: Sequence[Partition]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankedRows:
-    """Rows of one read or of many; the arrays have shape ``(rows,)``, and in each of them the greatest is the best."""
+    """Rows of one read or of many. The arrays have shape ``(rows,)``; in each the greatest value is the best."""
 
     table: pa.Table
     ranks: IntArray
     places: IntArray
-    """Of the read that each row is from: decides between rows of equal rank."""
+    """Place of the read of each row: decides between rows of equal rank."""
     numbers: IntArray
-    """Of the row in its read: decides between rows of one read and equal rank."""
+    """Position of the row in its read: decides between rows of one read with equal rank."""
 
     @classmethod
     def joined(cls, parts: Sequence[RankedRows]) -> RankedRows:
-        """Join rows, at least one part of them; each dictionary column gets one dictionary."""
+        """Join rows of at least one part; each dictionary column gets a single dictionary."""
         return cls(
             table=pa.concat_tables([part.table for part in parts]).unify_dictionaries(),
             ranks=np.concatenate([part.ranks for part in parts]),
@@ -104,12 +102,12 @@ class RankedRows:
 
     @property
     def from_worst_to_best(self) -> IntArray:
-        """Positions of the rows in ascending order."""
+        """Positions of the rows, worst row first."""
         order: IntArray = np.lexsort((self.numbers, self.places, self.ranks))
         return order
 
     def at(self, positions: IntArray) -> RankedRows:
-        """Return the rows at some positions, in their order."""
+        """Return the rows at these positions, in their order."""
         if np.array_equal(positions, np.arange(len(self.ranks))):
             return self
         return RankedRows(
@@ -120,7 +118,7 @@ class RankedRows:
         )
 
     def best(self, count: int) -> RankedRows:
-        """Return the best ``count`` rows, in the order in which they are here."""
+        """Return the best ``count`` rows, in their present order."""
         if len(self.ranks) <= count:
             return self
         return self.at(np.sort(self.from_worst_to_best[-count:]))
@@ -144,7 +142,7 @@ def plain_values(column: Any) -> Any:
 
 
 async def read_each(planned: PlannedScan, executor: Executor, take: Callable[[int, pa.Table], None]) -> None:
-    """Carry out a plan and hand over the rows of each of its reads, one after the other."""
+    """Execute a plan and pass on the rows of each of its reads, one after the other."""
     if not planned.plan.row_groups:
         return
 
@@ -172,10 +170,10 @@ async def read_in_waves(  # noqa: PLR0913 - one plan, and what decides how far i
     first_wave_reads: int = 1,
     wants_certain_rows: bool = True,
 ) -> None:
-    """Do the reads of a plan, the most promising first, as long as some of the others are needed.
+    """Execute the reads of a plan, the most promising first, as long as some of the others are needed.
 
-    What one wave brings decides what the next one needs, so waves wait for each other: of 1 read, 2, 4, 8 and so on, which
-    at most doubles what is read, in few round trips.
+    The result of one wave decides what the next one needs, so waves are sequential. They have 1 read, 2, 4, 8 and so
+    on: that at most doubles what is read, in few round trips.
     """
     reads = planned.plan.row_groups
     every_row_matches = np.fromiter((read.all_rows_match for read in reads), np.bool_, len(reads))
@@ -207,29 +205,29 @@ _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankBounds:
-    """Between which ranks the rows of each read of a plan lie; both arrays have shape ``(reads,)``."""
+    """Bounds of the ranks of each read's rows; both arrays have shape ``(reads,)``."""
 
     least: IntArray
     greatest: IntArray
 
     @classmethod
     def all_equal(cls, read_count: int) -> RankBounds:
-        """Rank no row before another: then only the table's order counts."""
+        """Give all rows the same rank: then only table order counts."""
         zeros = np.zeros(read_count, dtype=np.int64)
         return cls(least=zeros, greatest=zeros)
 
 
 def flipped(values: IntArray, *, ascending: bool) -> IntArray:
-    """Turn the order of integers round if ``ascending``; unlike a change of sign this never overflows."""
+    """Reverse the order of integers if ``ascending``; unlike a change of sign this never overflows."""
     return ~values if ascending else values
 
 
 def time_ranks(planned: PlannedScan, timestamp: TableColumn, *, ascending: bool) -> RankBounds:
-    """Bound the ranks of the rows of each read by what is known of their timestamps.
+    """Bound the ranks of each read's rows by what is known of their timestamps.
 
-    The slices of a native partition follow each other in time, but nothing is known of their bounds. All of them get as
-    their only rank the worst one that a row of the partition can have: so a slice ranks behind every row of the partition
-    that is read before it, and before all rows of worse partitions.
+    The slices of a native partition follow each other in time, but their bounds are unknown. So all slices get a single
+    rank: the worst one that a row of the partition can have. A slice then ranks behind every row of the partition that
+    is read before it, and before all rows of worse partitions.
     """
     read_count = len(planned.plan.row_groups)
     least = np.full(read_count, _LEAST, dtype=np.int64)
@@ -250,13 +248,13 @@ def time_ranks(planned: PlannedScan, timestamp: TableColumn, *, ascending: bool)
 
 
 def table_places(read_count: int, reads_before: int, *, ascending: bool) -> IntArray:
-    """Number the reads of one step of a walk from one end of a table, so that a greater number is nearer to that end."""
+    """Number the reads of one step from one end of a table; a greater number is nearer to that end."""
     first = reads_before if ascending else -reads_before - read_count
     return flipped(np.arange(first, first + read_count), ascending=ascending)
 
 
 def reads_of_partitions(planned: PlannedScan) -> Iterator[tuple[int, slice, IntArray]]:
-    """Yield for each partition of a plan its index, where its reads are among all reads, and the row group of each."""
+    """Yield for each partition of a plan its index, the position of its reads among all reads, and their row groups."""
     reads = planned.plan.row_groups
     partition_of_read = np.fromiter((read.partition_index for read in reads), np.int64, len(reads))
     row_groups = np.fromiter((read.row_group for read in reads), np.int64, len(reads))
@@ -272,11 +270,11 @@ def ranks_of_rows(rows: pa.Table, timestamp: TableColumn, *, ascending: bool) ->
 
 
 def _native_times(planned: PlannedScan, index: int, timestamp: TableColumn) -> tuple[int, int]:
-    """Return the times that a native partition stands for, in the unit of the timestamp."""
+    """Return the time range of a native partition, in the unit of the timestamp."""
     path = planned.plan.partitions[index].data_path
     [partition] = [found for found in planned.question.snapshot.partitions if found.directory_path == path]
     if partition.time_range_ns is None:
-        return 0, 1  # a table that is not partitioned: there is no other partition to rank with
+        return 0, 1  # an unpartitioned table: there is no other partition to rank against
     unit_ns = NANOSECONDS_PER_UNIT[timestamp.readable_type.arrow.unit or "ns"]
     start, stop = (max(_LEAST + 1, min(bound // unit_ns, _GREATEST)) for bound in partition.time_range_ns)
     return int(start), int(stop)

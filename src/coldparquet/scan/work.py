@@ -1,11 +1,7 @@
-"""One row group of a stream, from its requests to its rows: in one stage, or in two.
+"""Turns one row group of a stream from requests into rows, in one stage or in two.
 
-Everything here blocks.
-
-One row group of a stream, from its requests to its rows: in one stage, or in two.
-
-In two stages (late materialisation) the predicate's columns are fetched and decoded first; the others are fetched for
-the rows that are left, or not at all. Both stages run beside those of other row groups.
+In two stages (late materialisation) the predicate's columns are fetched and decoded first. The others are fetched for
+the rows that remain, or not at all. Both stages run in parallel with those of other row groups. Decoding blocks.
 """
 
 from __future__ import annotations
@@ -47,22 +43,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """What decoding has brought."""
+    """The result of decoding."""
 
     rows: pa.Table
     """Rows that satisfy the predicate."""
     decoded_bytes: int
-    """Size of what was decoded, before the predicate was applied."""
+    """Decoded size before the predicate was applied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstStage(Decoded):
-    """What the predicate's columns have shown."""
+    """The result of decoding the predicate's columns."""
 
     narrowed: PlannedRead | None
-    """What is to be fetched now: the deferred columns of the rows that are left. None if there are none."""
+    """What to fetch now: the deferred columns of the remaining rows. None if no row remains."""
     requests: tuple[PlannedRequest, ...]
-    """They bring it."""
+    """The requests for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,15 +71,15 @@ class ReadStages:
     data_path: str
     """The data object of the partition."""
     first_columns: tuple[TableColumn, ...]
-    """What is decoded first: everything, or the predicate's columns and what is decoded with them."""
+    """What is decoded first: all columns, or the predicate's columns and what is decoded with them."""
     deferred_columns: tuple[TableColumn, ...]
-    """Columns of the result that are decoded only for the rows that are left; none where all is decoded at once."""
+    """Columns of the result decoded only for the remaining rows; none if all are decoded at once."""
 
     @classmethod
     def of(
         cls, read: PlannedRead, partition: PlannedPartition, question: StreamedQuestion, *, data_path: str
     ) -> ReadStages:
-        """Split the columns that a read has to bring into those of the two stages."""
+        """Divide the columns of a read between the two stages."""
         needed, deferred = question.output_columns, partition.deferred_columns(read, question.output_columns)
         if not read.all_rows_match:
             needed = question.needed_columns
@@ -99,7 +95,7 @@ class ReadStages:
     def decode(self, arriving: ArrivingRead) -> Decoded:
         """Decode all columns and keep the rows that satisfy the predicate."""
         question = self.question
-        # The buffer is handed on and not held here: its memory goes before the predicate is applied.
+        # The buffer is passed on and not held here: its memory is freed before the predicate is applied.
         rows = self.partition.decode(self.read, arriving.take_buffer(), self.first_columns, question.options)
         decoded_bytes = rows.get_total_buffer_size()
         if question.predicate is not None and not self.read.all_rows_match:
@@ -108,7 +104,7 @@ class ReadStages:
         return Decoded(rows=rows, decoded_bytes=decoded_bytes)
 
     def decode_first(self, arriving: ArrivingRead, part_bytes: int) -> FirstStage:
-        """Decode the columns of the first stage, apply the predicate, and plan the second stage for what it leaves."""
+        """Decode the first stage's columns, apply the predicate, and plan the second stage for the remaining rows."""
         question = self.question
         if question.predicate is None:
             raise InternalError("columns were deferred without a predicate that they could wait for")
@@ -137,7 +133,7 @@ class ReadStages:
     def _second_requests(
         self, narrowed: PlannedRead, coalescing: Coalescing, part_bytes: int
     ) -> tuple[PlannedRequest, ...]:
-        """Plan what brings the rest: never more requests than the plan has announced where these are limited."""
+        """Plan the requests of the second stage: if they are limited, never more than the plan has announced."""
         requests = self.partition.requests([narrowed], coalescing, part_bytes=part_bytes, stage=2)
         deferred = self.read.deferred if isinstance(self.read, RowGroupRead) else None
         if deferred is None or not has_budget(self.question.options):
@@ -146,7 +142,7 @@ class ReadStages:
         return requests if len(requests) <= len(announced) else shortened_to(announced, narrowed)
 
     def decode_second(self, arriving: ArrivingRead, first: FirstStage) -> Decoded:
-        """Decode the deferred columns of the rows that are left, and join them with the columns of the first stage."""
+        """Decode the deferred columns of the remaining rows, and join them with the columns of the first stage."""
         if first.narrowed is None:
             raise InternalError("a second stage was begun although no row is left")
         rows = self.partition.decode(
@@ -165,7 +161,7 @@ class ReadStages:
         return Decoded(rows=joined, decoded_bytes=decoded_bytes)
 
     def _shortened(self, rows: pa.Table) -> pa.Table:
-        """Drop what few rows need not keep of large dictionaries, unless all row groups are to share these."""
+        """Shrink large dictionaries to what few rows use, unless all row groups share the dictionaries."""
         is_shared = self.question.options.symbols == "global"
         untouched = {column.name for column in symbol_columns(self.question)} if is_shared else set()
         return shorten_dictionaries(rows, untouched=untouched)
@@ -179,27 +175,27 @@ class ReadStages:
 
 
 _RELEASE_EVERY_SHARE = 1 / 4
-"""Where memory is short, freed memory is given back whenever this part of the memory limit has been decoded. It takes 2 ms, and
-whoever needs memory again waits for clean pages."""
+"""If memory is short, freed memory is returned to the system each time this part of the memory limit has been decoded.
+That takes 2 ms, and the next allocation waits for clean pages."""
 
 _SENDING_S = 0.005
-"""Requests go first: in this time they are signed, and their connections opened."""
+"""Requests get this head start, to be signed and to open their connections."""
 
 _OWN_BYTES = 4 * 1024
-"""What a row group takes by itself, however few rows it has: tasks on the way, and objects of Arrow's for what was decoded."""
+"""Overhead of a row group, however few rows it has: its tasks, and Arrow's objects for the decoded columns."""
 
 Result = TypeVar("Result")
 DecodedRows = TypeVar("DecodedRows", bound="Decoded")
 
 
 class KeptShare:
-    """How much of a scan may be kept for later questions: all of it or, where nobody knows its end, what comes first.
+    """Limits how much of a scan the caches keep: all of it or, if its end is unknown, its first part.
 
-    A scan of more than the caches hold would push out everything else, and be gone itself when it is repeated.
+    A scan larger than the caches would evict everything else, and itself be evicted before it is repeated.
 
     Args:
-        limit_bytes: Most that may be kept.
-        planned_bytes: What the scan will fetch; None where it stops at a limit that nobody knows the place of.
+        limit_bytes: Most bytes to keep.
+        planned_bytes: What the scan will fetch; None if a limit stops it at an unknown place.
     """
 
     def __init__(self, limit_bytes: int, *, planned_bytes: int | None) -> None:
@@ -219,8 +215,8 @@ class StreamMeans:
     store: ObjectStore
     executor: Executor
     fetched: Quota
-    """Memory of bytes in flight and fetched. It has a room of its own, so that neither the bytes of later row groups nor
-    rows that nobody consumes can keep the other from going on."""
+    """Memory of bytes in flight and fetched. It has a quota of its own: neither the bytes of later row groups nor rows
+    that are not consumed can then block the other."""
     decoded: Quota
     """Memory of rows that are being decoded or not yet consumed."""
     requests: Quota
@@ -229,30 +225,30 @@ class StreamMeans:
     """Threads that decode."""
     sizes: DecodedSizes
     ledger: Ledger | None
-    """Of the scan for which the rows are read."""
+    """Of the scan that reads the rows."""
     part_bytes: int
-    """About how long requests should be."""
+    """Approximate length of requests."""
     data_paths: Sequence[str]
     """The data object of each partition of the plan."""
     keeping: KeptShare
-    """Which answers may be kept for later questions."""
+    """Which answers the caches may keep."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    """Whoever closes the stream cancels them and waits for them."""
+    """Closing the stream cancels them and waits for them."""
     decoding: set[Future[Any]] = field(default_factory=set)
-    """What threads are busy with; they cannot be interrupted, so whoever closes the stream waits for them."""
+    """Work in threads. It cannot be interrupted, so closing the stream waits for it."""
 
     @property
     def is_short(self) -> bool:
-        """Whether anybody waits for memory."""
+        """Whether any claim waits for memory."""
         return self.fetched.is_short or self.decoded.is_short
 
     @property
     def release_every_bytes(self) -> int:
-        """How much is decoded between two times that freed memory is given back."""
+        """How much is decoded before freed memory is returned again."""
         return round(self.question.options.memory_limit_bytes * _RELEASE_EVERY_SHARE)
 
     def start(self, coroutine: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """Run a coroutine beside all others."""
+        """Run a coroutine as a task of the stream."""
         task = asyncio.create_task(coroutine)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -270,15 +266,15 @@ class StreamMeans:
 
 
 class RowGroupWork:
-    """One row group on its way.
+    """One row group, from its start until its rows are consumed.
 
     Args:
-        read: What the plan says of it.
-        partition: The partition that it belongs to.
-        turn: Its place in the order in which row groups are consumed.
+        read: Its read in the plan.
+        partition: Its partition.
+        turn: Its position in consumption order.
         means: What it shares with others.
         fetches: The requests of the partition.
-        position: Its place among the reads of the partition.
+        position: Its position among the reads of the partition.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what is read, and its places among others
@@ -295,13 +291,13 @@ class RowGroupWork:
         self.rows: asyncio.Future[pa.Table] = asyncio.get_running_loop().create_future()
         """The rows that satisfy the predicate, with the columns of the result."""
         self.fetched = Lease(means.fetched, turn=turn)
-        """Memory that it holds for bytes."""
+        """Its lease of memory for bytes."""
         self.decoded = Lease(means.decoded, turn=turn)
-        """Memory that it holds for rows."""
+        """Its lease of memory for rows."""
         self._fetches = fetches
         self._position = position
         self._arriving: ArrivingRead | None = None
-        """Its bytes on their way; None until its turn has come."""
+        """Its bytes; None until it has started."""
         self.has_begun = False
         self.is_dropped = False
         self._partition = partition
@@ -311,13 +307,13 @@ class RowGroupWork:
 
     @property
     def certain_rows(self) -> int:
-        """Rows that it will certainly contribute."""
+        """Number of rows that it certainly contributes."""
         if self.rows.done():
             return 0 if self.rows.cancelled() or self.rows.exception() else self.rows.result().num_rows
         return self.read.row_count if self.read.all_rows_match else 0
 
     async def begin(self) -> None:
-        """Send the requests as soon as there is memory for their answers; returns when all are on their way."""
+        """Send the requests as soon as there is memory for their answers. Return when all are in flight."""
         self.has_begun = True
         try:
             await self.fetched.take(_OWN_BYTES)
@@ -326,23 +322,23 @@ class RowGroupWork:
             self._arriving, fetches = self._fetches.join(self._position, self.fetched)
             self._start(self._carry_out(self._arriving))
             await self._send(fetches, self._arriving)
-        except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
+        except Exception as error:  # noqa: BLE001 - the consumer of the rows gets it
             self._fail(error)
 
     def drop(self) -> None:
-        """Cancel what is in flight and give all memory back: the rows are not wanted any more."""
+        """Cancel everything in flight and release all memory: the rows are no longer wanted."""
         self.is_dropped = True
         for task in self._tasks:
             task.cancel()
         self._fetches.leave_out(self._position)
         self._give_memory_back()
         if not self.rows.cancel() and not self.rows.cancelled():
-            self.rows.exception()  # an error that nobody will ask for any more
+            self.rows.exception()  # marks the error as retrieved
 
     async def _carry_out(self, arriving: ArrivingRead) -> None:
         try:
             rows = await self._read_rows(arriving)
-        except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
+        except Exception as error:  # noqa: BLE001 - the consumer of the rows gets it
             self._fail(error)
             return
         self.rows.set_result(rows)
@@ -368,7 +364,7 @@ class RowGroupWork:
         return second.rows
 
     async def _send(self, fetches: Sequence[Fetch], arriving: ArrivingRead) -> None:
-        """Send requests one after the other, as there is memory for their answers, and get ready for these."""
+        """Send requests one after the other, as memory for their answers allows, and make the buffer meanwhile."""
         for fetch in fetches:
             await self.fetched.take(fetch.length_bytes)
             self._start(self._fetch(fetch))
@@ -376,13 +372,13 @@ class RowGroupWork:
             self._start(self._make_buffer(arriving))
 
     async def _make_buffer(self, arriving: ArrivingRead) -> None:
-        """Make the buffer while the answers are on their way; what is held, or lies near, has filled one by then."""
+        """Make the buffer while the answers are in flight. Bytes from a cache or a close store arrive before that."""
         await asyncio.sleep(_SENDING_S)
         if not arriving.waits_for_first_byte:
             return
         try:
             arriving.fill(await self._means.in_thread(arriving.new_buffer))
-        except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
+        except Exception as error:  # noqa: BLE001 - the consumer of the rows gets it
             arriving.fail(error)
 
     async def _fetch(self, fetch: Fetch) -> None:
@@ -399,7 +395,7 @@ class RowGroupWork:
                 self._means.ledger.totals.wanted_bytes += fetch.wanted_bytes
             self.fetched.hold(-fetch.length_bytes)
             fetch.distribute(answer.data)
-        except Exception as error:  # noqa: BLE001 - whoever consumes the rows gets it
+        except Exception as error:  # noqa: BLE001 - the consumer of the rows gets it
             fetch.fail(error)
 
     async def _get(self, request: PlannedRequest) -> FetchedRange:
@@ -419,7 +415,7 @@ class RowGroupWork:
         arriving: ArrivingRead,
         *arguments: object,
     ) -> DecodedRows:
-        """Decode columns in a thread, as soon as there is memory for it; hold what comes out instead of the bytes."""
+        """Decode columns in a thread, as soon as memory allows; then hold memory for the result, not the bytes."""
         means = self._means
         estimated_bytes = self._partition.decoded_bytes(read, columns, means.question.options)
         await self._take_decoder(estimated_bytes)
@@ -436,13 +432,14 @@ class RowGroupWork:
         return decoded
 
     async def _take_decoder(self, estimated_bytes: int) -> None:
-        """Wait for a thread, and for as much memory as decoding takes by what others have shown meanwhile."""
+        """Wait for a thread, and for the memory that decoding takes by the latest estimate."""
         sizes, decoders = self._means.sizes, self._means.decoders
         held_bytes = 0
         while True:
             missing_bytes = sizes.working_bytes(estimated_bytes) - held_bytes
             if missing_bytes > 0:
-                # Before the thread: whoever waits for memory must not keep it from those whose turn comes earlier.
+                # Memory before the thread: a row group that waits for memory must not block a thread that earlier turns
+                # need.
                 await self.decoded.take(missing_bytes)
                 held_bytes += missing_bytes
             await decoders.take(1, turn=self.turn)
@@ -457,7 +454,7 @@ class RowGroupWork:
         self._give_memory_back()
         if not self.rows.done():
             self.rows.set_exception(error)
-            self.rows.exception()  # perhaps nobody will ask
+            self.rows.exception()  # marks the error as retrieved
 
     def _give_memory_back(self) -> None:
         if self._arriving is not None:
@@ -474,6 +471,6 @@ def _timed(function: Callable[..., Result], *arguments: object) -> tuple[Result,
 
 
 def _release_unused() -> None:
-    """Let Arrow and the C library give freed memory back, which they would keep for later."""
+    """Make Arrow and the C library return freed memory, which they would otherwise keep."""
     pa.default_memory_pool().release_unused()
     pa.system_memory_pool().release_unused()
