@@ -19,7 +19,7 @@ from pyspark.sql.types import DoubleType, StructField, StructType
 import coldparquet as cp
 from coldparquet.errors import BudgetExceededError
 from coldparquet.maintenance.index import index_table
-from coldparquet.spark.planning import PiecesPartition
+from coldparquet.spark.reader import PiecesPartition
 from coldparquet.spark.source import DefaultSource
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.written_partitions import trades

@@ -17,9 +17,9 @@ from coldparquet.errors import ArchivedObjectError, BudgetExceededError, ColdPar
 from coldparquet.maintenance.index import index_table
 from coldparquet.options import MIB
 from coldparquet.pieces import ScanPiece
-from coldparquet.spark.planning import PiecesPartition, TableReader
+from coldparquet.spark.reader import PiecesPartition, TableReader
 from coldparquet.spark.source import DefaultSource
-from coldparquet.spark.task import TaskSettings
+from coldparquet.spark.task_settings import TaskSettings
 from coldparquet.spark.writer import ColdParquetWriter
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, ServedRequest
 from tests.support.table_rows import ticks

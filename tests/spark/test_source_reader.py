@@ -27,7 +27,8 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.maintenance.index import index_table
-from coldparquet.spark.planning import FilteringReader, PiecesPartition, TableReader, explanation_text
+from coldparquet.spark.early_plan import explanation_text
+from coldparquet.spark.reader import FilteringReader, PiecesPartition, TableReader
 from coldparquet.spark.source import DefaultSource
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import copy_parquet_partitions

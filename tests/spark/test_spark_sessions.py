@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coldparquet.spark.planning import core_count
+from coldparquet.spark.helpers import core_count
 from tests.support.spark_jobs import worker_pythons
 from tests.support.spark_sessions import ROOT, missing_for_spark
 

@@ -6,7 +6,7 @@ import pytest
 
 from coldparquet.pieces.frame import PieceNumbers
 from coldparquet.pieces.read import ScanPiece
-from coldparquet.spark.planning import BYTES_PER_TASK, default_task_count, shares_of
+from coldparquet.spark.early_plan import BYTES_PER_TASK, default_task_count, shares_of
 
 
 def pieces_of(*fetched_bytes: int) -> list[ScanPiece]:

@@ -11,10 +11,10 @@ from unittest.mock import patch
 from coldparquet import errors
 from coldparquet.concurrency import BackgroundLoop
 from coldparquet.errors import ColdParquetError
-from coldparquet.spark.planning import FilteringReader, TableReader
+from coldparquet.spark.reader import FilteringReader, TableReader
 from coldparquet.spark.source import DefaultSource
 from coldparquet.spark.stream import ColdParquetStreamReader
-from coldparquet.spark.task import TaskSettings
+from coldparquet.spark.task_settings import TaskSettings
 from coldparquet.spark.writer import ColdParquetWriter
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import coldparquet.spark as cold
 from coldparquet.maintenance.index import index_table
 from coldparquet.pipelines import ConvertJob, IndexJob, run_pipeline
 from coldparquet.spark.engine import SparkEngine
-from coldparquet.spark.planning import core_count
+from coldparquet.spark.helpers import core_count
 from coldparquet.write import write_table
 from tests.support.answers import DAY_US, FIRST_DAY_US, day_of_trades
 

@@ -32,7 +32,7 @@ from coldparquet.pipelines.model import Access, LakeStores, WorkItem, WorkResult
 from coldparquet.pipelines.run import items_per_worker, run_items
 from coldparquet.spark.credentials import Credentials
 from coldparquet.spark.errors import error_of
-from coldparquet.spark.planning import TASKS_PER_CORE, core_count
+from coldparquet.spark.helpers import TASKS_PER_CORE, core_count
 from coldparquet.spark.task import map_in_arrow
 from coldparquet.spark.writer import write
 from coldparquet.storage.open import opened_store

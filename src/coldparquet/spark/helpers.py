@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import pickle
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.concurrency import background, gather_or_cancel
+from pyspark.errors import PySparkAttributeError
+from pyspark.sql import functions
+
+from coldparquet.concurrency import background
+from coldparquet.spark.errors import told_to_spark
+from coldparquet.spark.task_settings import TaskSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from coldparquet.spark.options import SourceOptions
+    from coldparquet.spark.planning import ScanOfTables
+
+import json
+import pickle
+from typing import TYPE_CHECKING
+
+from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.spark.arrow_schema import arrow_schema_of
+from coldparquet.spark.early_plan import explanation_text
 from coldparquet.spark.options import SourceOptions
-from coldparquet.spark.planning import (
-    TASKS_PER_CORE,
-    PiecesPartition,
-    ScanOfTables,
-    any_column,
-    core_count,
-    explanation_text,
-    opened_tables,
-    schema_of,
-)
-from coldparquet.spark.task import TaskSettings, map_in_arrow, read_pieces
+from coldparquet.spark.planning import ScanOfTables, any_column, opened_tables, schema_of
+from coldparquet.spark.reader import PiecesPartition
+from coldparquet.spark.task import map_in_arrow, read_pieces
 from coldparquet.table_scan import python_value
 
 if TYPE_CHECKING:
@@ -30,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from coldparquet.spark.planning import PlannedShares
+    from coldparquet.spark.early_plan import PlannedShares
     from coldparquet.table_scan import Scan
 
 
@@ -244,7 +256,6 @@ def _task(
     """
 
     def read_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from coldparquet.spark.errors import told_to_spark  # noqa: PLC0415 - travels by value, imports where it runs
 
         with told_to_spark():
             for batch in batches:
@@ -253,3 +264,24 @@ def _task(
                     yield from read_pieces(shares[number], TaskSettings.from_dict(settings))
 
     return read_shares
+
+
+TASKS_PER_CORE = 3
+"""Enough that idle cores get another task, and few enough for the cost of each."""
+
+
+_NUMBERS = 1 << 16
+"""Spark cuts this many into one partition per core."""
+
+
+def core_count(spark: SparkSession) -> int:
+    """Return the number of tasks that Spark makes by default: one per core, unless configured otherwise.
+
+    Through Spark Connect, which has no API for it, this takes a Spark job of its own.
+    """
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except PySparkAttributeError:  # of Connect
+        places = spark.range(_NUMBERS).select(functions.spark_partition_id().alias("place"))
+        last = places.agg(functions.max("place")).first()
+        return 1 + (last[0] if last is not None else 0)

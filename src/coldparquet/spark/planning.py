@@ -4,105 +4,35 @@ from __future__ import annotations
 
 import atexit
 import json
-import math
 import os
 import time
-import zlib
 from collections import OrderedDict
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import PySparkAttributeError
-from pyspark.sql import functions
-from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from coldparquet.concurrency import background, gather_or_cancel
-from coldparquet.errors import ColdParquetError, InternalError, InvalidInputError, UnsupportedError
+from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.opening import open_table
 from coldparquet.options import ReadOptions
 from coldparquet.plan.predicate import And, Predicate
 from coldparquet.plan.where import parse_predicate
-from coldparquet.spark.errors import told_to_spark
+from coldparquet.spark.early_plan import BYTES_PER_TASK, EarlyPlan, PlannedShares, shares_of
 from coldparquet.spark.filters import ColumnMeanings
-from coldparquet.spark.task import TaskSettings
 from coldparquet.spark.types import check_requested, spark_schema
 from coldparquet.storage.open import opened_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import SparkSession
     from pyspark.sql.datasource import Filter
 
     from coldparquet.options import StoreOptions
-    from coldparquet.pieces import ScanPiece, ScanPieces
+    from coldparquet.pieces import ScanPieces
     from coldparquet.spark.options import SourceOptions
     from coldparquet.table import Table
     from coldparquet.table_scan import Scan
-
-
-TASKS_PER_CORE = 3
-"""Enough that idle cores get another task, and few enough for the cost of each."""
-
-_NUMBERS = 1 << 16
-"""Spark cuts this many into one partition per core."""
-
-
-def core_count(spark: SparkSession) -> int:
-    """Return the number of tasks that Spark makes by default: one per core, unless configured otherwise.
-
-    Through Spark Connect, which has no API for it, this takes a Spark job of its own.
-    """
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except PySparkAttributeError:  # of Connect
-        places = spark.range(_NUMBERS).select(functions.spark_partition_id().alias("place"))
-        last = places.agg(functions.max("place")).first()
-        return 1 + (last[0] if last is not None else 0)
-
-
-_EARLY_PLAN_LASTS_S = 60
-"""A DataFrame that one script loads and queries is planned once; a query after this time gets the table's newer
-state."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedShares:
-    """A plan, cut into the shares of tasks."""
-
-    shares: tuple[tuple[bytes, ...], ...]
-    """The pieces of each task; at least one task, to carry the explanation."""
-    explanation: bytes
-    """Text, compressed; see :func:`explanation_text`."""
-
-    @classmethod
-    def of(cls, shares: Sequence[tuple[bytes, ...]], explanation: str) -> Self:
-        """Combine the pieces of each task with the plan's explanation."""
-        return cls(shares=tuple(shares) or ((),), explanation=zlib.compress(explanation.encode()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EarlyPlan:
-    """A plan made with the column lookup: Spark looks up columns in one process, and plans in another."""
-
-    schema: str
-    """The columns, as :meth:`StructType.json` writes them."""
-    shares: PlannedShares
-    made_s: float
-    """Unix time."""
-
-    def shares_for(self, schema: StructType) -> PlannedShares | None:
-        """Return the plan if it has these columns and is still new, else None."""
-        is_new = abs(time.time() - self.made_s) <= _EARLY_PLAN_LASTS_S
-        return self.shares if is_new and self.schema == schema.json() else None
-
-
-def explanation_text(explanation: bytes) -> str:
-    """Return the text of :attr:`PlannedShares.explanation`."""
-    return zlib.decompress(explanation).decode()
 
 
 _PATTERN_CHARACTERS = frozenset("*?[")
@@ -143,46 +73,6 @@ async def _matching(url: str, storage_options: Mapping[str, Any], store_options:
     ) as opened:
         tables = await find_tables(opened.stack.store, opened.path, lake.pattern)
     return [f"{lake.url.rstrip('/')}/{table}" if table else lake.url for table in tables]
-
-
-BYTES_PER_TASK = 128 * 1024 * 1024
-"""Compressed and decoded bytes per task, if the number of tasks is not given. They take 0.4 s or more; a Python task
-always costs 25-30 ms. Spark's own tasks read 128 MB of compressed bytes alone."""
-
-_UNBOUNDED_TASKS = 128
-"""Number of tasks of that size that is always allowed. Beyond it each task gets more work. A data source is planned in
-a process to which Spark (4.1 to 4.3 at least) passes neither its settings nor the number of cores, so 3 tasks per core
-is no option."""
-
-
-def default_task_count(worthwhile: int) -> int:
-    """Return the number of tasks, from the number that would be worth their cost, where the number of cores is unknown.
-
-    The square root lets both the tasks and their size grow. 400 GB of compressed and decoded bytes become 617 tasks of
-    about 2 seconds. Those are 3 for each of 200 cores, and cost 1.5 % more on two of them.
-    """
-    if worthwhile <= _UNBOUNDED_TASKS:
-        return worthwhile
-    return math.isqrt(_UNBOUNDED_TASKS * worthwhile)
-
-
-def shares_of(pieces: Sequence[ScanPiece], *, most: int | None, together: bool = False) -> list[list[ScanPiece]]:
-    """Distribute pieces over tasks."""
-    weights = [max(piece.fetched_bytes, 1) for piece in pieces]
-    # Decoded bytes are about three times the fetched ones.
-    worthwhile = max(1, -(-sum(weights) * 4 // BYTES_PER_TASK)) if together else len(pieces)
-    count = default_task_count(worthwhile) if most is None else min(most, worthwhile)
-    if count >= len(pieces):
-        return [[piece] for piece in pieces]
-    even_share = sum(weights) / count
-    shares: list[list[ScanPiece]] = []
-    weight_before = 0
-    for piece, weight in zip(pieces, weights, strict=True):
-        if not shares or weight_before >= len(shares) * even_share:
-            shares.append([])
-        shares[-1].append(piece)
-        weight_before += weight
-    return shares
 
 
 _MOST_OPEN_TABLES = 8
@@ -391,88 +281,3 @@ def close_tables() -> None:
 async def _close(tables: Sequence[Table]) -> None:
     for table in tables:
         await table.aclose()
-
-
-class PiecesPartition(InputPartition):
-    """The share of one task.
-
-    Attributes:
-        pieces: What ``ScanPiece.to_bytes`` made.
-        explanation: The explanation of the whole plan, compressed, in the first partition of a scan; None in the
-            others.
-    """
-
-    def __init__(self, pieces: tuple[bytes, ...], explanation: bytes | None) -> None:
-        self.pieces = pieces
-        self.explanation = explanation
-
-    @staticmethod
-    def pieces_of(partition: InputPartition) -> tuple[bytes, ...]:
-        """Return the pieces of a partition that Spark passes to a task."""
-        if not isinstance(partition, PiecesPartition):
-            raise InternalError(
-                f"Spark hands the task a {type(partition).__name__} that this source did not plan, {partition!r}; its rows would be"
-                " missing, so the query ends here: please report it with the driver's log",
-                kind="ForeignPartition",
-            )
-        return partition.pieces
-
-    def __repr__(self) -> str:
-        return f"<PiecesPartition: {len(self.pieces)} pieces of {sum(map(len, self.pieces)):,} bytes>"
-
-
-class TableReader(DataSourceReader):
-    """Reads tables. Where Spark pushes filters, :class:`FilteringReader` does.
-
-    It is pickled once for all tasks, and then holds only the settings of a task.
-
-    Args:
-        options: The options of the source.
-        schema: The columns for Spark, from those of the tables.
-        planned: The plan, if there is one already.
-    """
-
-    def __init__(self, options: SourceOptions, schema: StructType, planned: PlannedShares | None = None) -> None:
-        from coldparquet.spark.arrow_schema import arrow_schema_of  # noqa: PLC0415 - tasks do not need it
-
-        self._options = options
-        self._schema = schema
-        self._planned = planned
-        self._settings = TaskSettings.of(options, arrow_schema_of(schema)).as_dict()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_settings": self._settings}
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Plan the scan and cut it into the shares of tasks. Runs on the driver.
-
-        Requests: those of opening the tables and of ``Scan.plan``; none for data, and none at all with a plan from before.
-        """
-        with told_to_spark():
-            planned = self._planned or background.run(self._scan.plan())
-        return [
-            PiecesPartition(pieces, planned.explanation if number == 0 else None)
-            for number, pieces in enumerate(planned.shares)
-        ]
-
-    @cached_property
-    def _scan(self) -> ScanOfTables:
-        from coldparquet.spark.planning import ScanOfTables  # noqa: PLC0415 - tasks do not plan
-
-        return ScanOfTables(self._options, self._schema)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the share of one task. Runs on an executor. Requests: for data alone."""
-        from coldparquet.spark.task import read_pieces  # noqa: PLC0415 - planning does not read
-
-        with told_to_spark():
-            yield from read_pieces(PiecesPartition.pieces_of(partition), TaskSettings.from_dict(self._settings))
-
-
-class FilteringReader(TableReader):
-    """Accepts the filters with the same meaning in the library as in Spark."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Accept exact filters; return the others, which Spark then applies itself."""
-        with told_to_spark():
-            return background.run(self._scan.take_filters(filters))

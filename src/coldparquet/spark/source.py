@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from coldparquet.spark.planning import EarlyPlan
+    from coldparquet.spark.early_plan import EarlyPlan
 
 
 class RefusedStream(DataSourceStreamReader):
@@ -102,7 +102,7 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
-        from coldparquet.spark.planning import FilteringReader, TableReader  # noqa: PLC0415 - only reading needs it
+        from coldparquet.spark.reader import FilteringReader, TableReader  # noqa: PLC0415 - only reading needs it
 
         # Spark sends the source along with every task, which needs only its own share of the plan.
         early, self._early_plan = self._early_plan, None

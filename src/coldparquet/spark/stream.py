@@ -49,10 +49,13 @@ from coldparquet.follow.progress import EVERYTHING
 from coldparquet.follow.state import decode_state, encode_state
 from coldparquet.opening import open_table
 from coldparquet.spark.arrow_schema import arrow_schema_of
+from coldparquet.spark.early_plan import BYTES_PER_TASK, shares_of
 from coldparquet.spark.errors import told_to_spark
 from coldparquet.spark.options import STREAM_OPTIONS, SourceOptions, StreamOptions
-from coldparquet.spark.planning import BYTES_PER_TASK, PiecesPartition, is_pattern, shares_of
-from coldparquet.spark.task import TaskSettings, read_pieces
+from coldparquet.spark.planning import is_pattern
+from coldparquet.spark.reader import PiecesPartition
+from coldparquet.spark.task import read_pieces
+from coldparquet.spark.task_settings import TaskSettings
 from coldparquet.spark.types import check_requested
 from coldparquet.storage.urls import shown_url
 from coldparquet.text import few_names
