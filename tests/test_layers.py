@@ -109,6 +109,44 @@ def test_no_circles() -> None:
         pytest.fail(f"modules import each other: {' -> '.join(error.args[1])}")
 
 
+SMALL_MODULE_LINES = 80
+SMALL_FOR_A_REASON = {
+    "cli.commands": "loaded after the entry point has told that typer is missing",
+    "cli.showing_commands": "the commands of a group of the help",
+}
+
+
+def _code_lines(tree: ast.Module) -> int:
+    """Count the lines of a module that are neither imports, nor docstrings, nor comments."""
+    lines: set[int] = set()
+    for node in tree.body:
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            lines.update(range(node.lineno, (node.end_lineno or 0) + 1))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines.difference_update(range(node.lineno, (node.end_lineno or 0) + 1))
+    return len(lines)
+
+
+def test_small_modules_have_several_importers() -> None:
+    """A reader who follows a call does not pass through modules that hold little and serve one other."""
+    names = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in MODULES}
+    importers: dict[str, set[str]] = {name: set() for name in names}
+    for name, path in names.items():
+        for imported in _imports(path):
+            for candidate in (imported, imported.rpartition(".")[0]):
+                short = candidate.removeprefix("coldparquet.")
+                if short in importers and short != name:
+                    importers[short].add(name)
+    found = set()
+    for name, path in names.items():
+        folder = name.rpartition(".")[0]
+        alone = len(importers[name]) == 1 and next(iter(importers[name])).rpartition(".")[0] == folder
+        if folder and alone and _code_lines(ast.parse(path.read_text(encoding="utf-8"))) < SMALL_MODULE_LINES:
+            found.add(name)
+    assert found == SMALL_FOR_A_REASON.keys(), "merge it into the one module that imports it"
+
+
 @pytest.mark.parametrize("layer", ["format", "plan"])
 def test_pure_layers_do_no_io(layer: str) -> None:
     for path in (SOURCE / layer).rglob("*.py"):

@@ -28,8 +28,7 @@ from pyspark.sql.types import (
 import coldparquet as cp
 from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
 from coldparquet.format.partition_names import PartitionInterval
-from coldparquet.spark.writer import ColdParquetWriter, StagedParts, partition_expression, write
-from coldparquet.spark.writer_options import WriterOptions
+from coldparquet.spark.writer import ColdParquetWriter, StagedParts, WriterOptions, partition_expression, write
 from tests.support.table_rows import in_order, names_in, overwritten, same_rows, ticks
 
 if TYPE_CHECKING:
