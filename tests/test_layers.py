@@ -122,9 +122,9 @@ def _code_lines(tree: ast.Module) -> int:
     for node in tree.body:
         if not isinstance(node, ast.Import | ast.ImportFrom):
             lines.update(range(node.lineno, (node.end_lineno or 0) + 1))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            lines.difference_update(range(node.lineno, (node.end_lineno or 0) + 1))
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant) and isinstance(part.value.value, str):
+            lines.difference_update(range(part.lineno, (part.end_lineno or 0) + 1))
     return len(lines)
 
 
