@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coldparquet.decode import native as native_variable
+from coldparquet.decode import native
 from coldparquet.decode.arrow import PLAIN_TEXT, TEXT_AS_STORED, TextAs
 from coldparquet.decode.native import decode_native_rows
 from coldparquet.errors import InternalError, UnsupportedError
@@ -175,7 +175,7 @@ def test_nan_is_null_and_infinity_is_not() -> None:
 def test_more_bytes_than_offsets_can_say_become_several_arrays(
     type_code: int, values: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native_variable, "LARGEST_CHUNK_BYTES", 100)
+    monkeypatch.setattr(native, "LARGEST_CHUNK_BYTES", 100)
     column = native_column(type_code)
     found = decode(column, encode_column(column, values), range(40))
     assert found.to_pylist() == values
@@ -183,7 +183,7 @@ def test_more_bytes_than_offsets_can_say_become_several_arrays(
 
 
 def test_a_value_longer_than_offsets_can_say_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_variable, "LARGEST_CHUNK_BYTES", 100)
+    monkeypatch.setattr(native, "LARGEST_CHUNK_BYTES", 100)
     column = native_column(TypeTag.VARCHAR)
     with pytest.raises(UnsupportedError, match="row 1 may take 101 bytes") as caught:
         decode(column, encode_column(column, ["short", "x" * 101]), range(2))

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import coldparquet as cp
-from coldparquet.catalog import objects as listed_objects
-from coldparquet.catalog import packed as packed_sidecars
+from coldparquet.catalog import objects, packed
 from tests.faults.fault_cases import FaultCase, random_case
 from tests.faults.faulty_tables import Lane, make_tables, open_lane
 from tests.faults.verdicts import TAIL_ROWS, verdict
@@ -74,7 +73,7 @@ async def run_scans(numbers: range, *, seed: int, directory: Path) -> Tally:
     tally, watch = Tally(), TaskWatch()
     waiting = iter(numbers)
     with ExitStack() as stack:
-        for module in (listed_objects, packed_sidecars):  # so that catalogues of small tables count as well
+        for module in (objects, packed):  # so that catalogues of small tables count as well
             stack.enter_context(patch.object(module, "LEAST_SAVED_REQUESTS", 1))
         lanes = [
             stack.enter_context(open_lane(directory / "tables", directory / f"lane{number}"))

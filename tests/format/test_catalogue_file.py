@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
-from coldparquet.format import catalogue_file as catalogue_writer
+from coldparquet.format import catalogue_file
 from coldparquet.format.catalogue_file import (
     HEADER,
     LARGEST_RAW_INDEX_BYTES,
@@ -213,7 +213,7 @@ def test_an_index_of_zeros_is_refused_before_it_is_decompressed() -> None:
 
 @pytest.mark.parametrize("limit", ["LARGEST_FILE_BYTES", "LARGEST_INDEX_BYTES", "LARGEST_RAW_INDEX_BYTES"])
 def test_a_catalogue_that_nobody_would_read_is_not_written(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue_writer, limit, 100)
+    monkeypatch.setattr(catalogue_file, limit, 100)
     with pytest.raises(UnsupportedError) as caught:
         encode_catalogue(ENTRIES)
     assert caught.value.kind == "TooLarge"

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format import parquet_thrift as thrift
+from coldparquet.format import parquet_thrift
 from coldparquet.format.parquet_footer import ParquetFooter, parse_footer
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
@@ -43,15 +43,15 @@ def _write(table: pa.Table, **options: Any) -> bytes:
 def _edited(file: bytes, edit: Any) -> bytes:
     """Return the file with a footer that ``edit`` has changed in place."""
     length = int.from_bytes(file[-8:-4], "little")
-    metadata = thrift.FileMetaData.decode(file[-8 - length : -8], path=None, offset=0)
+    metadata = parquet_thrift.FileMetaData.decode(file[-8 - length : -8], path=None, offset=0)
     edit(metadata)
     footer = metadata.encode()
     return file[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
 
 
 def _with_questdb_json(file: bytes, document: Any) -> bytes:
-    def edit(metadata: thrift.FileMetaData) -> None:
-        metadata.key_value_metadata = [thrift.KeyValue(key="questdb", value=json.dumps(document))]
+    def edit(metadata: parquet_thrift.FileMetaData) -> None:
+        metadata.key_value_metadata = [parquet_thrift.KeyValue(key="questdb", value=json.dumps(document))]
 
     return _edited(file, edit)
 
@@ -166,10 +166,10 @@ def test_bounds_of_foreign_files() -> None:
 
 
 def test_bounds_without_a_declared_order_are_believed_only_of_questdb() -> None:
-    def forget_orders(metadata: thrift.FileMetaData) -> None:
+    def forget_orders(metadata: parquet_thrift.FileMetaData) -> None:
         metadata.column_orders = None
 
-    def claim_questdb(metadata: thrift.FileMetaData) -> None:
+    def claim_questdb(metadata: parquet_thrift.FileMetaData) -> None:
         metadata.column_orders = None
         metadata.created_by = "QuestDB version 9.0"
 
@@ -193,7 +193,7 @@ def test_files_without_statistics() -> None:
 
 
 def test_a_dictionary_offset_of_zero_is_not_believed() -> None:
-    def zero(metadata: thrift.FileMetaData) -> None:
+    def zero(metadata: parquet_thrift.FileMetaData) -> None:
         chunk = metadata.row_groups[0].columns[0].meta_data
         assert chunk is not None
         chunk.dictionary_page_offset = 0
@@ -230,8 +230,8 @@ def test_order_of_foreign_files(
     assert sidecar.column(1).descending == descending
 
 
-def _disagree(metadata: thrift.FileMetaData) -> None:
-    metadata.row_groups[1].sorting_columns = [thrift.SortingColumn(column_idx=0, descending=False)]
+def _disagree(metadata: parquet_thrift.FileMetaData) -> None:
+    metadata.row_groups[1].sorting_columns = [parquet_thrift.SortingColumn(column_idx=0, descending=False)]
 
 
 def test_row_groups_that_disagree_about_the_order() -> None:
@@ -247,7 +247,7 @@ def test_row_groups_that_disagree_about_the_order() -> None:
 
 
 def test_row_groups_that_declare_nothing_do_not_disagree() -> None:
-    def forget(metadata: thrift.FileMetaData) -> None:
+    def forget(metadata: parquet_thrift.FileMetaData) -> None:
         metadata.row_groups[1].sorting_columns = None
 
     file = _write(_timestamps(), sorting_columns=[pq.SortingColumn(1)], row_group_size=2)
@@ -293,7 +293,7 @@ def test_wrong_questdb_json_is_an_error_and_not_a_foreign_file(document: Any, ki
 
 
 def test_an_unknown_codec_is_a_conversion_error() -> None:
-    def spoil(metadata: thrift.FileMetaData) -> None:
+    def spoil(metadata: parquet_thrift.FileMetaData) -> None:
         chunk = metadata.row_groups[0].columns[0].meta_data
         assert chunk is not None
         chunk.codec = 8
@@ -324,7 +324,7 @@ def test_other_nesting_is_unsupported_and_named(kind: pa.DataType) -> None:
 
 
 def test_lists_of_two_levels_by_old_writers() -> None:
-    def flatten(metadata: thrift.FileMetaData) -> None:
+    def flatten(metadata: parquet_thrift.FileMetaData) -> None:
         root, group, _, element = metadata.schema
         element.repetition_type = Repetition.REPEATED
         metadata.schema = [root, group, element]
@@ -335,7 +335,7 @@ def test_lists_of_two_levels_by_old_writers() -> None:
 
 
 def test_a_repeated_field_without_a_list_is_unsupported() -> None:
-    def repeat(metadata: thrift.FileMetaData) -> None:
+    def repeat(metadata: parquet_thrift.FileMetaData) -> None:
         metadata.schema[1].repetition_type = Repetition.REPEATED
 
     with pytest.raises(UnsupportedError, match="'bare'"):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from coldparquet.errors import InternalError
-from coldparquet.format import page_headers as page_walk
+from coldparquet.format import page_headers
 from coldparquet.format.page_headers import MAX_PAGES, ChunkWalk, check_walked_pages
 from coldparquet.format.pages import join_pages
 from coldparquet.format.parquet_thrift import DataPageHeader, DictionaryPageHeader, PageHeader
@@ -72,7 +72,7 @@ def test_windows_show_the_same_as_the_whole_chunk(monkeypatch: pytest.MonkeyPatc
     """A header that a window cuts off begins the next one; a window without a whole header is damage."""
     file = PagedFile.of(written())
     whole = file.walked()
-    monkeypatch.setattr(page_walk, "WINDOW_BYTES", window_bytes)
+    monkeypatch.setattr(page_headers, "WINDOW_BYTES", window_bytes)
     found = file.walked()
     if window_bytes >= 400:
         assert_same_pages(found.pages, whole.pages)
@@ -83,7 +83,7 @@ def test_windows_show_the_same_as_the_whole_chunk(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_walk_reads_just_the_headers_where_pages_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_walk, "WINDOW_BYTES", 200)
+    monkeypatch.setattr(page_headers, "WINDOW_BYTES", 200)
     data = written(use_dictionary=False, data_page_size=16_384, compression="none")
     file = PagedFile.of(data)
     places = file.places

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format import parquet_footer
-from coldparquet.format import parquet_thrift as thrift
+from coldparquet.format import parquet_footer, parquet_thrift
 from coldparquet.format.parquet_footer import ParquetFooter, parse_footer
 from coldparquet.format.parquet_schema import parse_schema
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
@@ -173,13 +172,13 @@ def test_declared_order_is_read() -> None:
 
 def _metadata(**changes: Any) -> bytes:
     """Encode a sound footer of one INT32 column, with some fields of its structures changed."""
-    chunk = thrift.ColumnMetaData(type=1, codec=0, num_values=3, total_compressed_size=9, data_page_offset=4)
-    column = thrift.ColumnChunk(meta_data=chunk)
-    row_group = thrift.RowGroup(columns=[column], num_rows=3)
-    footer = thrift.FileMetaData(
+    chunk = parquet_thrift.ColumnMetaData(type=1, codec=0, num_values=3, total_compressed_size=9, data_page_offset=4)
+    column = parquet_thrift.ColumnChunk(meta_data=chunk)
+    row_group = parquet_thrift.RowGroup(columns=[column], num_rows=3)
+    footer = parquet_thrift.FileMetaData(
         schema=[
-            thrift.SchemaElement(name="root", num_children=1),
-            thrift.SchemaElement(name="a", type=1, repetition_type=0),
+            parquet_thrift.SchemaElement(name="root", num_children=1),
+            parquet_thrift.SchemaElement(name="a", type=1, repetition_type=0),
         ],
         num_rows=3,
         row_groups=[row_group],
@@ -211,7 +210,7 @@ def test_the_sound_footer_parses() -> None:
         ({"column__meta_data": None}, "InvalidValue"),
         ({"chunk__num_values": None}, "InvalidValue"),
         ({"chunk__type": 2}, "SchemaMismatch"),
-        ({"row_group__sorting_columns": [thrift.SortingColumn(column_idx=1)]}, "InvalidValue"),
+        ({"row_group__sorting_columns": [parquet_thrift.SortingColumn(column_idx=1)]}, "InvalidValue"),
         ({"schema": []}, "InvalidSchema"),
         ({"leaf__type": 8}, "InvalidSchema"),
         ({"leaf__type": None}, "InvalidSchema"),
@@ -240,7 +239,7 @@ def test_valid_but_unsupported(changes: dict[str, Any], kind: str) -> None:
 
 
 def test_a_deep_schema_is_unsupported() -> None:
-    groups = [thrift.SchemaElement(name="g", repetition_type=1, num_children=1) for _ in range(100_000)]
+    groups = [parquet_thrift.SchemaElement(name="g", repetition_type=1, num_children=1) for _ in range(100_000)]
     with pytest.raises(UnsupportedError, match="deeper"):
         parse_schema(groups, path=None)
 

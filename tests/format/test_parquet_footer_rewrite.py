@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.errors import FormatError, InvalidInputError
-from coldparquet.format import parquet_thrift as thrift
+from coldparquet.format import parquet_thrift
 from coldparquet.format.footer_edit import FooterBytes, KeptRowGroup, NewRowGroup, splice_footers
 from coldparquet.format.page_headers import parse_pages
 from coldparquet.format.parquet_footer import frame_footer
@@ -158,7 +158,7 @@ def test_page_indexes_still_point_at_pages() -> None:
     chunk_pages = []
     for row_group in raw_row_groups(footer_bytes(file).content):
         for chunk in parse_structure_list(parse_fields(row_group)[0].value):
-            place = thrift.ColumnChunk.decode(chunk, path=None, offset=0)
+            place = parquet_thrift.ColumnChunk.decode(chunk, path=None, offset=0)
             index = OffsetIndex.decode(file[place.offset_index_offset or 0 :], path=None, offset=0)
             for location in index.page_locations:
                 pages = parse_pages(file[location.offset : location.offset + location.compressed_page_size])

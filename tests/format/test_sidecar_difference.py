@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.format import sidecar_layout as layout
+from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_footer import ScratchpadEntry
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
@@ -75,10 +75,10 @@ def group(*starts: int, rows: int = 1) -> RowGroupSpec:
     return RowGroupSpec(row_count=rows, chunks=[chunk(start) for start in starts])
 
 
-FLAGS = layout.COLUMN_IS_ASCII | layout.COLUMN_LOCAL_KEY_IS_GLOBAL
+FLAGS = sidecar_layout.COLUMN_IS_ASCII | sidecar_layout.COLUMN_LOCAL_KEY_IS_GLOBAL
 COLUMNS = [
-    ColumnSpec(name="a", type_code=6, physical_type=layout.PhysicalType.INT64, id=0),
-    ColumnSpec(name="b", type_code=12, physical_type=layout.PhysicalType.BYTE_ARRAY, id=1, flags=FLAGS),
+    ColumnSpec(name="a", type_code=6, physical_type=sidecar_layout.PhysicalType.INT64, id=0),
+    ColumnSpec(name="b", type_code=12, physical_type=sidecar_layout.PhysicalType.BYTE_ARRAY, id=1, flags=FLAGS),
 ]
 CONTENT = SidecarContent(
     columns=COLUMNS,
@@ -144,9 +144,9 @@ MISMATCHES: dict[str, tuple[dict[str, Any], str]] = {
     "type changed": (with_column(type_code=26), "columns"),
     "id changed": (with_column(id=7), "columns"),
     "made optional": (with_column(max_def_level=1), "columns"),
-    "order turned": (with_column(flags=FLAGS | layout.COLUMN_DESCENDING), "columns"),
-    "no longer ASCII": (with_column(flags=layout.COLUMN_LOCAL_KEY_IS_GLOBAL), "is_ascii"),
-    "keys of its own": (with_column(flags=layout.COLUMN_IS_ASCII), "local_key_is_global"),
+    "order turned": (with_column(flags=FLAGS | sidecar_layout.COLUMN_DESCENDING), "columns"),
+    "no longer ASCII": (with_column(flags=sidecar_layout.COLUMN_LOCAL_KEY_IS_GLOBAL), "is_ascii"),
+    "keys of its own": (with_column(flags=sidecar_layout.COLUMN_IS_ASCII), "local_key_is_global"),
     "no timestamp": ({"designated_timestamp": None}, "sorting_columns"),
     "other order": ({"sorting_columns": [0, 1]}, "sorting_columns"),
     "row group vanished": ({"row_groups": [group(4, 12), group(20, 28)]}, "row_groups"),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InvalidInputError
-from coldparquet.format import sidecar_layout as layout
+from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
 from coldparquet.format.sidecar_update import SidecarChange, SidecarUpdate, plan_sidecar_update
@@ -46,14 +46,14 @@ def test_each_golden_snapshot_from_the_one_before(name: str) -> None:
     sizes = case["snapshot_sizes"]
     for number, spec in enumerate(case["spec"]["updates"]):
         before, after = sizes[number], sizes[number + 1]
-        file = layout.COMMITTED_SIZE.pack(before) + data[8:before]
+        file = sidecar_layout.COMMITTED_SIZE.pack(before) + data[8:before]
         anchor = sizes[spec.get("parse_snapshot", number)]
         update = plan_sidecar_update(file, parse_sidecar(file, sidecar_size_bytes=anchor), change_from_spec(spec))
         assert update.append_at == before
         assert update.appended_bytes == data[before:after]
         assert update.committed_size_bytes == after
         assert update.committed_size_patch == after.to_bytes(8, "little")
-        assert update.applied_to(file) == layout.COMMITTED_SIZE.pack(after) + data[8:after]
+        assert update.applied_to(file) == sidecar_layout.COMMITTED_SIZE.pack(after) + data[8:after]
 
 
 @pytest.mark.parametrize("name", UPDATED)
@@ -91,7 +91,7 @@ def changed(content: SidecarContent, change: SidecarChange, bloom_columns: tuple
     given_fields = ("parquet_footer_offset", "parquet_footer_length", "unused_bytes", "seq_txn", "scratchpad")
     given_values = {name: getattr(change, name) for name in given_fields}
     says: dict[str, Any] = {name: value for name, value in given_values.items() if value is not None}
-    if change.seq_txn == layout.UNSET:
+    if change.seq_txn == sidecar_layout.UNSET:
         says["seq_txn"] = None
     return dataclasses.replace(
         content,
@@ -167,7 +167,7 @@ def test_any_history_equals_its_model(data: st.DataObject, first: SidecarContent
         assert parse_sidecar(history.file, parquet_size_bytes=parquet_size).size_bytes == size
 
 
-COLUMN = ColumnSpec(name="a", type_code=6, physical_type=layout.PhysicalType.INT64)
+COLUMN = ColumnSpec(name="a", type_code=6, physical_type=sidecar_layout.PhysicalType.INT64)
 CHUNK = ChunkSpec(codec=0, encodings=1, num_values=1, byte_range_start=4, total_compressed_bytes=8)
 GROUP = RowGroupSpec(row_count=1, chunks=[CHUNK, CHUNK])
 CREATED = SidecarContent(
@@ -197,7 +197,7 @@ def test_tokens_are_inherited_replaced_and_removed() -> None:
     file = encode(CREATED)
     kept = parse_sidecar(update_of(file, seq_txn=4).applied_to(file)).footer
     assert (kept.seq_txn, kept.scratchpad, kept.unused_bytes) == (4, (ScratchpadEntry(1, b"token"),), 7)
-    removed = parse_sidecar(update_of(file, seq_txn=layout.UNSET, scratchpad=[]).applied_to(file)).footer
+    removed = parse_sidecar(update_of(file, seq_txn=sidecar_layout.UNSET, scratchpad=[]).applied_to(file)).footer
     assert (removed.seq_txn, removed.scratchpad, removed.feature_flags) == (None, (), 0)
 
 
@@ -205,7 +205,7 @@ def test_token_only_update_appends_nothing_but_a_footer() -> None:
     file = encode(dataclasses.replace(CREATED, covering_index=()))
     old = parse_sidecar(file)
     update = update_of(file, seq_txn=4)
-    assert len(update.appended_bytes) == old.footer.length_bytes + layout.TRAILER.size
+    assert len(update.appended_bytes) == old.footer.length_bytes + sidecar_layout.TRAILER.size
     updated = parse_sidecar(update.applied_to(file), parquet_size_bytes=old.parquet_size_bytes)
     assert updated.footer.seq_txn == 4
     assert updated.footer.block_offsets.tolist() == old.footer.block_offsets.tolist()
@@ -305,7 +305,7 @@ def test_what_the_format_cannot_hold_is_refused(what: str) -> None:
 def test_append_base_outside_of_the_file_is_refused(cut: int, committed: int, kind: str) -> None:
     file = encode(CREATED)
     sidecar = parse_sidecar(file)
-    now = (layout.COMMITTED_SIZE.pack(len(file) + committed) + file[8:])[: max(len(file) - cut, 0)]
+    now = (sidecar_layout.COMMITTED_SIZE.pack(len(file) + committed) + file[8:])[: max(len(file) - cut, 0)]
     with pytest.raises(FormatError) as caught:
         plan_sidecar_update(now, sidecar, SidecarChange())
     assert caught.value.kind == kind

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from coldparquet.errors import FormatError, InvalidInputError
-from coldparquet.format import sidecar_layout as layout
+from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
@@ -41,7 +41,7 @@ def test_every_content_comes_back(content: SidecarContent) -> None:
     assert describe_sidecar(data)["footer"]["row_group_count"] == len(content.row_groups)
 
 
-COLUMN = ColumnSpec(name="a", type_code=6, physical_type=layout.PhysicalType.INT64)
+COLUMN = ColumnSpec(name="a", type_code=6, physical_type=sidecar_layout.PhysicalType.INT64)
 CHUNK = ChunkSpec(codec=0, encodings=1, num_values=1, byte_range_start=4, total_compressed_bytes=8)
 
 
@@ -64,7 +64,7 @@ def header_flags(content: SidecarContent) -> int:
     return parse_sidecar(encode_sidecar(content)).header.feature_flags
 
 
-DESCENDING = dataclasses.replace(COLUMN, flags=layout.COLUMN_DESCENDING)
+DESCENDING = dataclasses.replace(COLUMN, flags=sidecar_layout.COLUMN_DESCENDING)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ DESCENDING = dataclasses.replace(COLUMN, flags=layout.COLUMN_DESCENDING)
 )
 def test_order_by_ascending_timestamp_is_implied(changes: dict[str, Any], implied: bool) -> None:
     sidecar = parse_sidecar(encode_sidecar(content(**changes)))
-    assert bool(sidecar.header.feature_flags & layout.HEADER_SORTED_BY_TIMESTAMP) == implied
+    assert bool(sidecar.header.feature_flags & sidecar_layout.HEADER_SORTED_BY_TIMESTAMP) == implied
     assert list(sidecar.sorting_columns) == changes.get("sorting_columns", [])
     assert sidecar.header.sorting_column_count_raw == (0 if implied else len(sidecar.sorting_columns))
 
@@ -96,7 +96,7 @@ def test_empty_bounds_and_bitsets_are_absent() -> None:
 
 
 def test_scratchpad_of_exactly_one_mebibyte() -> None:
-    largest = ScratchpadEntry(7, bytes(layout.MAX_SCRATCHPAD_BYTES - 4 - 8))
+    largest = ScratchpadEntry(7, bytes(sidecar_layout.MAX_SCRATCHPAD_BYTES - 4 - 8))
     data = encode_sidecar(content(scratchpad=[largest]))
     assert parse_sidecar(data).footer.scratchpad == (largest,)
     described = describe_sidecar(data)["footer"]["scratchpad"]
@@ -114,7 +114,9 @@ def test_covering_index_is_known_and_does_not_hinder_a_plain_scan() -> None:
 @pytest.mark.parametrize("external", [False, True])
 def test_filter_of_an_unlisted_column_gets_no_matrix_entry(external: bool) -> None:
     bloom: dict[str, Any] = (
-        {"bloom_reference": ByteRange(10, 42)} if external else {"bloom_bitset": b"\x11" * layout.MAX_INLINE_BYTES * 4}
+        {"bloom_reference": ByteRange(10, 42)}
+        if external
+        else {"bloom_bitset": b"\x11" * sidecar_layout.MAX_INLINE_BYTES * 4}
     )
     listed = dataclasses.replace(chunk_content(**bloom), blooms_external=external)
     unlisted = dataclasses.replace(listed, bloom_columns=[0])
@@ -155,7 +157,7 @@ def test_what_the_format_cannot_hold_is_refused(what: str) -> None:
 
 def test_blocks_beyond_32_gib_are_refused() -> None:
     footer = FooterSpec(parquet_footer_offset=0, parquet_footer_length=0)
-    encode_footer(footer, block_offsets=[layout.MAX_SHIFTED_OFFSET << 3], bloom_matrix=b"", checksum_so_far=0)
+    encode_footer(footer, block_offsets=[sidecar_layout.MAX_SHIFTED_OFFSET << 3], bloom_matrix=b"", checksum_so_far=0)
     with pytest.raises(InvalidInputError) as caught:
         encode_footer(footer, block_offsets=[1 << 35], bloom_matrix=b"", checksum_so_far=0)
     assert caught.value.kind == "Alignment"

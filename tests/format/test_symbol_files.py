@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
-from coldparquet.format import table_file_text as utf16
+from coldparquet.format import table_file_text
 from coldparquet.format.column_versions import parse_column_versions
 from coldparquet.format.native import (
     CHARS_EXTENSION,
@@ -134,7 +134,7 @@ def test_only_the_symbols_of_the_transaction_are_read() -> None:
 
 
 def test_more_text_than_arrow_can_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(utf16, "_LARGEST_ARROW_OFFSET", 3)
+    monkeypatch.setattr(table_file_text, "_LARGEST_ARROW_OFFSET", 3)
     assert parse_files(*make_files(["ab", "c"]), 2) == ["ab", "c"]
     with pytest.raises(UnsupportedError, match="4 bytes of text") as caught:
         parse_files(*make_files(["ab", "cd"]), 2)

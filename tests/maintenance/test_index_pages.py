@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from coldparquet.errors import StorageError
-from coldparquet.format import page_headers as page_walk
+from coldparquet.format import page_headers
 from coldparquet.maintenance import index_pages
 from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
@@ -166,7 +166,7 @@ async def test_large_chunks_are_walked_in_windows(tmp_path: Path, monkeypatch: p
     data = written(rows, use_dictionary=False, compression="none", row_group_size=40_000, data_page_size=65_536)
     partition = partition_of(tmp_path, data)
     monkeypatch.setattr(index_pages, "WINDOW_BYTES", 4_096)
-    monkeypatch.setattr(page_walk, "WINDOW_BYTES", 4_096)
+    monkeypatch.setattr(page_headers, "WINDOW_BYTES", 4_096)
     trace = TraceStore(LocalStore())
     [done] = (await index_table(str(partition), pages=True, store=trace)).partitions
     walked = [record for record in trace.records if record.reason == "page headers"]

@@ -14,8 +14,7 @@ import pytest
 
 from coldparquet.errors import StorageError
 from coldparquet.options import StoreOptions
-from coldparquet.pipelines import CompactJob, IndexJob, LocalEngine, VerifyJob, run_pipeline
-from coldparquet.pipelines import run as item_runner
+from coldparquet.pipelines import CompactJob, IndexJob, LocalEngine, VerifyJob, run, run_pipeline
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from tests.support.lakes import fates, make_lake, partition_count
@@ -63,7 +62,7 @@ async def test_processes_write_what_one_process_writes(tmp_path: Path, monkeypat
     tables = ("interval_day", "interval_hour")
     here, there = (make_lake(tmp_path / name, *tables) for name in ("here", "there"))
     alone = await run_pipeline(IndexJob(), str(here), engine=LocalEngine(processes=1))
-    monkeypatch.setattr(item_runner, "SMALL_ITEMS_PER_WORKER", 1)
+    monkeypatch.setattr(run, "SMALL_ITEMS_PER_WORKER", 1)
     together = await run_pipeline(IndexJob(), str(there), engine=LocalEngine(processes=2))
     assert fates(together) == fates(alone)
     assert alone.actions == {"written": partition_count(*tables)}
@@ -74,7 +73,7 @@ async def test_processes_write_what_one_process_writes(tmp_path: Path, monkeypat
 
 async def test_processes_are_as_patient_as_they_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_lake(tmp_path / "bucket", "interval_day")
-    monkeypatch.setattr(item_runner, "SMALL_ITEMS_PER_WORKER", 2)
+    monkeypatch.setattr(run, "SMALL_ITEMS_PER_WORKER", 2)
     busy = ColdStoreOptions(faults=(FaultRule("slow-down", operation="PutObject"),))
     with ColdStoreServer(tmp_path, busy) as server:
         report = await run_pipeline(

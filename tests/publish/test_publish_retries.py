@@ -9,8 +9,7 @@ import pytest
 
 from coldparquet.errors import StorageError
 from coldparquet.publish import publish_table
-from coldparquet.storage import retry as retry_decision
-from coldparquet.storage import transfer as upload
+from coldparquet.storage import retry, transfer
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
 from tests.support.published_tables import TABLE, expected_published_rows, read_rows
@@ -27,8 +26,8 @@ PATH = "bucket/db/t"
 
 @pytest.fixture(autouse=True)
 def _small_parts_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "PART_BYTES", 16 * 1024)
-    monkeypatch.setattr(retry_decision, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(transfer, "PART_BYTES", 16 * 1024)
+    monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.001)
 
 
 class FalteringStore(StoreWrapper):

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
-from coldparquet.format import sidecar_layout as layout
+from coldparquet.format import sidecar_layout
 from coldparquet.format.page_headers import parse_pages
 from coldparquet.format.page_index import page_index_range, parse_page_index
 from coldparquet.format.pages import chunk_places
@@ -152,14 +152,18 @@ async def test_out_of_line_bounds_of_no_bytes_are_no_empty_texts(tmp_path: Path,
     await index_table(partition)
     sidecar = parse_sidecar((partition / "_pm").read_bytes())
     changed = bytearray(sidecar.file)
-    flags_place = sidecar.blocks.offset_of(0, 1) + layout.STAT_FLAGS_BYTE
+    flags_place = sidecar.blocks.offset_of(0, 1) + sidecar_layout.STAT_FLAGS_BYTE
     for side in sides:
-        shift, word = (0, layout.CHUNK_MIN_WORD) if side == "min" else (layout.STAT_MAX_SHIFT, layout.CHUNK_MAX_WORD)
-        changed[flags_place] |= (layout.STAT_PRESENT | layout.STAT_EXACT) << shift
-        changed[flags_place] &= ~(layout.STAT_INLINED << shift)
+        shift, word = (
+            (0, sidecar_layout.CHUNK_MIN_WORD)
+            if side == "min"
+            else (sidecar_layout.STAT_MAX_SHIFT, sidecar_layout.CHUNK_MAX_WORD)
+        )
+        changed[flags_place] |= (sidecar_layout.STAT_PRESENT | sidecar_layout.STAT_EXACT) << shift
+        changed[flags_place] &= ~(sidecar_layout.STAT_INLINED << shift)
         struct.pack_into("<Q", changed, sidecar.blocks.offset_of(0, 1 + word), 0)
     place = sidecar.footer.checksum_offset
-    struct.pack_into("<I", changed, place, zlib.crc32(changed[layout.CHECKSUM_START : place]))
+    struct.pack_into("<I", changed, place, zlib.crc32(changed[sidecar_layout.CHECKSUM_START : place]))
     (partition / "_pm").write_bytes(changed)
     async with cp.open_table(partition) as table:
         for text in texts:

@@ -14,7 +14,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import FormatError
-from coldparquet.format import sidecar as sidecar_stack
+from coldparquet.format import sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.storage.memory import MemoryStore
@@ -97,7 +97,7 @@ async def plans(directory: Path) -> list[dict[str, Any]]:
 async def test_the_plan_is_that_of_each_partition_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await write_days(tmp_path)
     together = await plans(tmp_path)
-    monkeypatch.setattr(sidecar_stack, "_LONGEST_STACK_BYTES", 0)
+    monkeypatch.setattr(sidecar, "_LONGEST_STACK_BYTES", 0)
     alone = await plans(tmp_path)
     for one, other in zip(together, alone, strict=True):
         assert one == other

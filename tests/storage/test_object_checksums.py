@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import StorageError
-from coldparquet.storage import checksums as object_checksums
+from coldparquet.storage import checksums
 from coldparquet.storage.checksums import CHECKSUM_BYTES, WholeObjectCheck, check_whole, crc_function
 from coldparquet.storage.requests import ChecksumAlgorithm, StoredChecksum
 
@@ -114,8 +114,8 @@ async def test_without_a_package_nothing_is_told(monkeypatch: pytest.MonkeyPatch
 @given(st.lists(st.binary(max_size=40), max_size=8), st.integers(0, 300))
 def test_any_blocks(blocks: list[bytes], flipped: int) -> None:
     data = b"".join(blocks)
-    layout = object_checksums.WholeObjectCheck(StoredChecksum(value=zlib.crc32(data)), size_bytes=len(data))
-    other = object_checksums.WholeObjectCheck(StoredChecksum(value=zlib.crc32(data)), size_bytes=len(data))
+    layout = checksums.WholeObjectCheck(StoredChecksum(value=zlib.crc32(data)), size_bytes=len(data))
+    other = checksums.WholeObjectCheck(StoredChecksum(value=zlib.crc32(data)), size_bytes=len(data))
     start = 0
     for block in blocks:
         layout._update(block)

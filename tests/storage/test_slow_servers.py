@@ -16,7 +16,7 @@ from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.open import open_store
 from coldparquet.storage.requests import Upload, UploadedPart
-from coldparquet.storage.s3 import xml as listing
+from coldparquet.storage.s3 import xml
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.store_contract import request_for
 from tests.support.scripted_server import scripted_server
@@ -165,7 +165,7 @@ def _page(names: Iterable[str], token: str) -> bytes:
 @pytest.mark.parametrize("call", ["list", "list between"])
 @pytest.mark.parametrize("names", ["same", "new"])
 async def test_listings_that_never_end(monkeypatch: pytest.MonkeyPatch, call: str, names: str) -> None:
-    monkeypatch.setattr(listing, "_MOST_PAGES", 50)
+    monkeypatch.setattr(xml, "_MOST_PAGES", 50)
     async with scripted_server() as script:
 
         async def answer(_: web.BaseRequest) -> web.StreamResponse:
@@ -184,8 +184,8 @@ async def test_listings_that_never_end(monkeypatch: pytest.MonkeyPatch, call: st
 
 
 def test_a_listing_keeps_so_much_in_memory_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "_MOST_KEPT_BYTES", 10_000)
-    progress = listing.ListingProgress("bucket/db")
+    monkeypatch.setattr(xml, "_MOST_KEPT_BYTES", 10_000)
+    progress = xml.ListingProgress("bucket/db")
     progress.note(["a" * 5_000])
     with pytest.raises(StorageError, match="2 pages with 2 names"):
         progress.note(["b" * 5_000])

@@ -11,7 +11,7 @@ import coldparquet as cp
 from coldparquet.errors import StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage import transfer as whole_object
+from coldparquet.storage import transfer
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open import stack_store
 from coldparquet.storage.s3.store import S3Store
@@ -78,7 +78,7 @@ async def test_a_body_that_is_put_together_is_compared(store: ObjectStore, serve
 async def test_a_long_object_is_compared_after_its_last_range(
     store: ObjectStore, server: ColdStoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(whole_object, "_REQUEST_BYTES", 100_000)
+    monkeypatch.setattr(transfer, "_REQUEST_BYTES", 100_000)
     assert (await read_whole(store, PATH)).data == CONTENT
     assert [request.status for request in await finished_requests(server)] == [200, 206, 206]
     server.set_faults(FaultRule("damaged-body", skip=2, times=1))

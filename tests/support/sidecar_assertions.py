@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.format import sidecar_layout as layout
+from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, SidecarContent
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def bound_back(sidecar: Sidecar, column: int, side: str, row_group: int) -> Boun
 def with_place(bound: BoundSpec | None) -> BoundSpec | None:
     if bound is None:
         return None
-    usual: Any = "inline" if len(bound.value) <= layout.MAX_INLINE_BYTES else "out_of_line"
+    usual: Any = "inline" if len(bound.value) <= sidecar_layout.MAX_INLINE_BYTES else "out_of_line"
     return dataclasses.replace(bound, place=bound.place or usual)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from coldparquet.format import sidecar_layout as layout
+from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
 from coldparquet.format.sidecar_update import SidecarChange
 from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
@@ -18,14 +18,14 @@ BITSET = st.integers(1, 4).flatmap(lambda blocks: st.binary(min_size=32 * blocks
 @st.composite
 def bounds(draw: st.DrawFn) -> BoundSpec:
     value = draw(st.binary(min_size=1, max_size=20))
-    places = [None, "out_of_line"] if len(value) > layout.MAX_INLINE_BYTES else [None, "inline", "out_of_line"]
+    places = [None, "out_of_line"] if len(value) > sidecar_layout.MAX_INLINE_BYTES else [None, "inline", "out_of_line"]
     return BoundSpec(value, exact=draw(st.booleans()), place=draw(st.sampled_from(places)))
 
 
 @st.composite
 def columns(draw: st.DrawFn) -> ColumnSpec:
-    flags = layout.column_flags(
-        repetition=draw(st.sampled_from(layout.Repetition)),
+    flags = sidecar_layout.column_flags(
+        repetition=draw(st.sampled_from(sidecar_layout.Repetition)),
         descending=draw(st.booleans()),
         is_ascii=draw(st.booleans()),
         local_key_is_global=draw(st.booleans()),
@@ -33,7 +33,7 @@ def columns(draw: st.DrawFn) -> ColumnSpec:
     return ColumnSpec(
         name=draw(st.text(max_size=12)),
         type_code=draw(st.integers(-1, 2**31 - 1)),
-        physical_type=draw(st.sampled_from(layout.PhysicalType)),
+        physical_type=draw(st.sampled_from(sidecar_layout.PhysicalType)),
         id=draw(st.integers(-1, 2**31 - 1)),
         flags=flags,
         fixed_byte_length=draw(st.integers(0, 64)),
@@ -47,7 +47,7 @@ def chunks(draw: st.DrawFn, *, blooms_external: bool) -> ChunkSpec:
     start, length = draw(st.integers(0, 2**62)), draw(st.integers(1, 2**62))
     with_bloom = draw(st.booleans())
     return ChunkSpec(
-        codec=draw(st.sampled_from(layout.Codec)),
+        codec=draw(st.sampled_from(sidecar_layout.Codec)),
         encodings=draw(st.integers(0, 63)),
         num_values=draw(COUNT),
         byte_range_start=draw(COUNT),
@@ -61,7 +61,7 @@ def chunks(draw: st.DrawFn, *, blooms_external: bool) -> ChunkSpec:
     )
 
 
-NOT_UNSET = I64.filter(lambda value: value != layout.UNSET)
+NOT_UNSET = I64.filter(lambda value: value != sidecar_layout.UNSET)
 SCRATCHPAD = st.lists(st.builds(ScratchpadEntry, st.integers(0, 2**32 - 1), st.binary(max_size=20)), max_size=3)
 COVERING_INDEX = st.lists(
     st.builds(
