@@ -19,11 +19,11 @@ from coldparquet.pieces.read import ScanPieces
 from coldparquet.plan.budget import Budget, has_budget
 from coldparquet.plan.columns import select_columns
 from coldparquet.plan.cost import prices_of
+from coldparquet.scan.admission import admit, archived_objects, restore_objects
 from coldparquet.scan.answers import count_nulls, count_rows, find_extremes, has_rows
-from coldparquet.scan.archive import archived_objects, restore_objects
 from coldparquet.scan.model import told_of_older_columns
 from coldparquet.scan.newest import find_time, read_last_rows, read_latest_rows, read_top_rows
-from coldparquet.scan.planner import PlannedOnce, admit
+from coldparquet.scan.planner import PlannedOnce
 from coldparquet.scan.requests import for_new_connections
 from coldparquet.scan.stats import ScanActivity, request_dollars, scan_statistics
 from coldparquet.scan.stream import BatchStream

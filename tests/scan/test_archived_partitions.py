@@ -224,7 +224,7 @@ async def test_restore_requests_and_hands_over_a_ticket() -> None:
 
 
 async def test_restore_and_wait_reads_on(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("coldparquet.scan.archive.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("coldparquet.scan.admission.FIRST_PAUSE_S", 0.001)
     caplog.set_level("INFO", logger="coldparquet")
     store = await make_store(DAYS[0], looks_until_restored=3)
     terms = cp.RestoreTerms(tier="Expedited", wait=True)

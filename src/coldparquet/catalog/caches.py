@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
-
-from coldparquet.storage.cache import CachedStore, RangeCache
-from coldparquet.storage.disk_cache import DiskCache, DiskRanges, group_of
-from coldparquet.storage.fsspec_store import FsspecStore
-from coldparquet.storage.local import LocalStore
-
-if TYPE_CHECKING:
-    from coldparquet.options import StoreOptions
-    from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.checked import CheckedStore
-
 import asyncio
 import json
 import threading
 import time
 from collections import OrderedDict
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from coldparquet.concurrency import run_to_end
 from coldparquet.options import MIB
+from coldparquet.storage.cache import CachedStore, RangeCache
+from coldparquet.storage.disk_cache import DiskCache, DiskRanges, group_of
+from coldparquet.storage.fsspec_store import FsspecStore
+from coldparquet.storage.local import LocalStore
 from coldparquet.storage.requests import is_lasting_etag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from coldparquet.options import StoreOptions
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.checked import CheckedStore
 
 
 _MEMORY_LIMIT_BYTES = 64 * MIB

@@ -15,7 +15,8 @@ from coldparquet.plan.coalesce import coalesce
 from coldparquet.plan.columns import ColumnMatcher
 from coldparquet.plan.model import MetadataRequest
 from coldparquet.ranges import ByteRange
-from coldparquet.scan.pruning import ParquetDraft, SidecarPrunings
+from coldparquet.scan.draft import ParquetDraft
+from coldparquet.scan.pruning import SidecarPrunings
 from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from coldparquet.options import Coalescing
     from coldparquet.plan.blooms import BloomProbes
     from coldparquet.plan.statistics import BloomAnswers
+    from coldparquet.scan.draft import Draft
     from coldparquet.scan.model import Question
-    from coldparquet.scan.pruning import Draft
     from coldparquet.storage.base import ObjectStore
 
 

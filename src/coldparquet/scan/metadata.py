@@ -23,7 +23,7 @@ from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, FormatError, NotFoundError, ObjectChangedError
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import is_time_range, timestamp_bounds
-from coldparquet.scan.archive import archived_object, restore_or_refuse, skipped, wants_heads
+from coldparquet.scan.admission import archived_object, restore_or_refuse, skipped, wants_heads
 from coldparquet.scan.evidence import asked_ahead
 from coldparquet.scan.model import KnownPartition
 from coldparquet.scan.native import find_native_rows

@@ -13,9 +13,9 @@ from coldparquet.plan.model import PartitionRead, RowGroupsDropped, RowSelection
 from coldparquet.plan.pages import prune_pages
 from coldparquet.plan.reads import first_rows, read_pages, split_into_runs, without_filter
 from coldparquet.plan.statistics import SidecarStatistics
+from coldparquet.scan.draft import SHARE_OF_MEMORY
 from coldparquet.scan.model import MatchEstimate, PartitionPlan
 from coldparquet.scan.planned import PlannedParquet
-from coldparquet.scan.pruning import SHARE_OF_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from coldparquet.plan.model import RowGroupRead
     from coldparquet.plan.pages import PagesSelected
     from coldparquet.plan.prune import PruneReport
+    from coldparquet.scan.draft import ParquetDraft
     from coldparquet.scan.evidence import Evidence
-    from coldparquet.scan.pruning import ParquetDraft, Verdicts
+    from coldparquet.scan.pruning import Verdicts
 
 
 def within_window(

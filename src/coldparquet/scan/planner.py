@@ -1,33 +1,33 @@
-"""Plans a question: partitions, row groups, requests, late materialisation, admission to the budget, restores."""
+"""Plans one question, from pruning to requests."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coldparquet.concurrency import both, gather_or_cancel
-from coldparquet.plan.choices import Choice, late_materialisation_pays
+from coldparquet.plan.choices import Choice
 from coldparquet.plan.columns import ColumnMatcher, columns_left_out
-from coldparquet.plan.model import PrunedPartition, ReadPlan, RowGroupRead, Technique, bytes_wanted_by
+from coldparquet.plan.model import PrunedPartition, ReadPlan
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import prune
-from coldparquet.plan.reads import defer_columns
 from coldparquet.plan.statistics import IntervalStatistics
-from coldparquet.scan.archive import admit_and_restore, archived_object, head_data, skipped, with_storage_class
+from coldparquet.scan.admission import archived_object, skipped, with_storage_class
+from coldparquet.scan.draft import Draft, ParquetDraft, draft_parquet
 from coldparquet.scan.evidence import BloomCopies, Evidence, gather_evidence
 from coldparquet.scan.known_symbols import look_up_symbols
+from coldparquet.scan.late import read_late
 from coldparquet.scan.metadata import beliefs, read_metadata
 from coldparquet.scan.model import NO_SYMBOLS
 from coldparquet.scan.native import plan_native
 from coldparquet.scan.parquet import plan_parquet
-from coldparquet.scan.planned import NativePlan, PlannedParquet
-from coldparquet.scan.pruning import Draft, ParquetDraft, SidecarPrunings, Verdicts, draft_parquet
-from coldparquet.scan.requests import PlannedRequests, PlannedScan, plan_requests_of, with_reads
+from coldparquet.scan.planned import NativePlan
+from coldparquet.scan.pruning import SidecarPruning, SidecarPrunings, Verdicts
+from coldparquet.scan.requests import PlannedRequests, PlannedScan, plan_requests_of
 from coldparquet.storage.checked import stale_pages
 from coldparquet.storage.requests import is_lasting_etag
 from coldparquet.telemetry import spanned
@@ -40,230 +40,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.catalog.partition import Partition
-    from coldparquet.plan.bounds import BoolArray
-    from coldparquet.plan.choices import LateChoice
-    from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.model import MetadataRequest, PlannedRead, SkippedPartition
     from coldparquet.plan.statistics import BloomAnswers
     from coldparquet.scan.metadata import FoundPartitions
     from coldparquet.scan.model import KnownPartition, PartitionPlan, Question
-    from coldparquet.scan.pruning import SidecarPruning
-
-
-async def admit(planned: PlannedScan) -> PlannedScan:
-    """Check that a plan may be executed: every obstacle is found before its first request for data.
-
-    Requests: those of :func:`coldparquet.scan.archive.head_data` and of
-    :func:`~coldparquet.scan.archive.admit_and_restore`; these also document the errors.
-    """
-    headed = await head_data(planned)
-    if headed is not planned and planned.question.options.goal == "cheap":
-        headed = with_reads(headed, headed.plan.row_groups)
-    return await admit_and_restore(headed)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
-    """A read, some columns of which could wait for the predicate."""
-
-    plan: int
-    """Position of its partition among the plans."""
-    read: int
-    """Its position among the reads of the partition."""
-    first_bytes: int
-    """Length of the predicate columns' pieces."""
-    deferred_bytes: int
-    """Length of all other pieces."""
-
-
-def read_late(question: Question, plans: Sequence[PartitionPlan]) -> list[PartitionPlan]:
-    """Choose the reads of the whole scan for which late materialisation pays, and defer their columns."""
-    candidates = _candidates(question, plans)
-    if not candidates:
-        return list(plans)
-    choice = _choose(question, plans, candidates)
-    considered: dict[int, set[int]] = {}
-    late: dict[int, set[int]] = {}
-    for candidate, is_late in zip(candidates, choice.late.tolist(), strict=True):
-        considered.setdefault(candidate.plan, set()).add(candidate.read)
-        if is_late:
-            late.setdefault(candidate.plan, set()).add(candidate.read)
-    return [
-        _with_late_reads(question, plan, late.get(index, set()), considered[index], choice)
-        if index in considered
-        else plan
-        for index, plan in enumerate(plans)
-    ]
-
-
-def _candidates(question: Question, plans: Sequence[PartitionPlan]) -> list[_Candidate]:
-    predicate_columns = question.predicate_columns
-    output_only = set(question.output_columns) - set(predicate_columns)
-    if question.options.late_materialisation == "never" or not predicate_columns or not output_only:
-        return []
-    found = []
-    for index, plan in enumerate(plans):
-        if plan.estimate is None:
-            continue
-        first = _first_columns(predicate_columns, plan)
-        for position, read in enumerate(plan.row_groups):
-            if isinstance(read, RowGroupRead) and not read.all_rows_match:
-                lengths = read.piece_stops - read.piece_starts
-                first_bytes = int(lengths[_are_first(read.columns, first)[read.piece_columns]].sum())
-                deferred_bytes = int(lengths.sum()) - first_bytes
-                if deferred_bytes > 0:
-                    found.append(
-                        _Candidate(plan=index, read=position, first_bytes=first_bytes, deferred_bytes=deferred_bytes)
-                    )
-    return found
-
-
-def _first_columns(predicate_columns: Sequence[TableColumn], plan: PartitionPlan) -> frozenset[int]:
-    """Return the indexes of the predicate's columns in a partition's sidecar."""
-    if not isinstance(plan.planned, PlannedParquet):
-        return frozenset()
-    places = plan.planned.places
-    return frozenset(place for column in predicate_columns if (place := places[column.index]) is not None)
-
-
-@lru_cache(maxsize=256)
-def _are_first(columns: tuple[int, ...], first: frozenset[int]) -> BoolArray:
-    """Tell which columns of a read belong to the predicate; nearly all reads of a scan have the same columns."""
-    return np.isin(np.array(columns, dtype=np.int64), list(first))
-
-
-def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequence[_Candidate]) -> LateChoice:
-    matching_rows, page_rows, row_counts = [], [], []
-    for candidate in candidates:
-        plan = plans[candidate.plan]
-        if plan.estimate is not None:
-            matching_rows.append(plan.estimate.matching_rows[candidate.read])
-            page_rows.append(plan.estimate.page_rows[candidate.read])
-            row_counts.append(plan.row_groups[candidate.read].row_count)
-    all_bytes = bytes_wanted_by([read for plan in plans for read in plan.row_groups])
-    gaps = [question.coalescing_of(plan.read.data_path).gap_bytes for plan in plans]
-    request_bytes = np.array([max(gaps[candidate.plan], 1) for candidate in candidates], dtype=np.int64)
-    return late_materialisation_pays(
-        first_bytes=np.array([candidate.first_bytes for candidate in candidates], dtype=np.int64),
-        deferred_bytes=np.array([candidate.deferred_bytes for candidate in candidates], dtype=np.int64),
-        matching_rows=np.array(matching_rows, dtype=np.float64),
-        row_counts=np.array(row_counts, dtype=np.int64),
-        page_rows=np.array(page_rows, dtype=np.int64),
-        other_bytes=all_bytes - sum(candidate.first_bytes + candidate.deferred_bytes for candidate in candidates),
-        when=question.options.late_materialisation,
-        goal=question.options.goal,
-        request_bytes=request_bytes,
-        speed=question.speed,
-    )
-
-
-def _with_late_reads(
-    question: Question, plan: PartitionPlan, late: set[int], considered: set[int], choice: LateChoice
-) -> PartitionPlan:
-    reads = plan.row_groups
-    if late:
-        first = _first_columns(question.predicate_columns, plan)
-        reads = tuple(
-            defer_columns(read, first) if position in late and isinstance(read, RowGroupRead) else read
-            for position, read in enumerate(reads)
-        )
-    return replace(
-        plan,
-        row_groups=reads,
-        read=replace(plan.read, techniques=(*plan.read.techniques, _late_technique(plan, late, considered, choice))),
-    )
-
-
-def _late_technique(plan: PartitionPlan, late: set[int], considered: set[int], choice: LateChoice) -> Technique:
-    """Count the row groups; each may be several reads."""
-    if not late:
-        reason = choice.why_not if choice.late.any() else choice.reason
-        return Technique(name="late reading", is_used=False, unit="row groups", reason=reason)
-    return Technique(
-        name="late reading",
-        is_used=True,
-        unit="row groups",
-        affected=len({plan.row_groups[position].row_group for position in late}),
-        considered=len({plan.row_groups[position].row_group for position in considered}),
-        reason=choice.reason,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drafts:
-    """What metadata leaves of the partitions."""
-
-    drafts: tuple[Draft, ...]
-    skipped: tuple[SkippedPartition, ...]
-    """Archived partitions that the options skip."""
-    beyond_limit: tuple[Partition, ...]
-    """Partitions that are not read because earlier ones certainly have enough rows."""
-
-
-def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[Partition]) -> Drafts:
-    """Prune the row groups of every partition by its metadata. Native partitions are already planned.
-
-    If the options say so, archived partitions with remaining row groups are skipped here. For other archived partitions
-    only evidence outside of the archived object is worth its requests.
-    """
-    drafts: list[Draft] = []
-    left_out = list(found.skipped)
-    rows_left = question.limit
-    in_parquet = [known.known.sidecar for known in found.known if not isinstance(known.known, NativePlan)]
-    prunings, sidecar_count = found.prunings, 0
-    if prunings is None or not prunings.are_about(question, in_parquet):
-        prunings = SidecarPrunings(question, ColumnMatcher(question.needed_columns), in_parquet)
-    considered = {partition.name for partition in found.skipped}
-    for known in found.known:
-        if rows_left is not None and rows_left <= 0:
-            break
-        considered.add(known.partition.name)
-        if isinstance(known.known, NativePlan):
-            drafts.append(_renumbered(known, len(drafts)))
-            rows_left = rows_after(rows_left, known.known.reads)
-            continue
-        pruning, position = prunings.at(sidecar_count)
-        sidecar_count += 1
-        draft = draft_parquet(
-            pruning,
-            position,
-            known.partition,
-            known.known,
-            index=len(drafts),
-            rows_wanted=question.last_rows if rows_left is None else rows_left,
-        )
-        archived = archived_object(question, known.partition.name, known.partition.data_path)
-        if archived is not None and draft.is_read and question.options.archived == "skip":
-            left_out.append(skipped(archived))
-            continue
-        drafts.append(draft if archived is None else _without_the_object(draft))
-        rows_left = None if rows_left is None else rows_left - draft.certain_rows
-    beyond_limit = tuple(partition for partition in kept if partition.name not in considered)
-    return Drafts(drafts=tuple(drafts), skipped=tuple(left_out), beyond_limit=beyond_limit)
-
-
-def rows_after(rows_left: int | None, reads: Sequence[PlannedRead]) -> int | None:
-    """Return how many rows are still wanted after these reads; None for all."""
-    return None if rows_left is None else rows_left - sum(read.row_count for read in reads if read.all_rows_match)
-
-
-def _without_the_object(draft: ParquetDraft) -> ParquetDraft:
-    """Drop all evidence that is inside the archived object itself."""
-    probes, page_index = draft.probes, draft.page_index
-    if probes is not None and probes.wanted() is not None:
-        probes = None
-    if page_index is not None and not draft.question.snapshot.page_files.is_at_hand(draft.partition.location):
-        page_index = Choice(pays=False, reason="it lies in an archived object")
-    return replace(draft, probes=probes, page_index=page_index)
-
-
-def _renumbered(known: KnownPartition, index: int) -> KnownPartition:
-    """Move a native partition's reads to its position after partitions were skipped."""
-    native = known.known
-    if not isinstance(native, NativePlan) or all(read.partition_index == index for read in native.reads):
-        return known
-    reads = tuple(replace(read, partition_index=index) for read in native.reads)
-    return replace(known, known=replace(native, reads=reads))
 
 
 _LOGGER = logging.getLogger("coldparquet")
@@ -465,3 +245,80 @@ def _spent_on(question: Question, found: FoundPartitions, gathered: Sequence[Evi
     of_partitions = [request for known in found.known for request in known.requests if request not in before]
     of_evidence = [request for evidence in gathered for request in evidence.requests]
     return (*before, *of_partitions, *found.heads, *question.symbols.requests, *of_evidence)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafts:
+    """What metadata leaves of the partitions."""
+
+    drafts: tuple[Draft, ...]
+    skipped: tuple[SkippedPartition, ...]
+    """Archived partitions that the options skip."""
+    beyond_limit: tuple[Partition, ...]
+    """Partitions that are not read because earlier ones certainly have enough rows."""
+
+
+def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[Partition]) -> Drafts:
+    """Prune the row groups of every partition by its metadata. Native partitions are already planned.
+
+    If the options say so, archived partitions with remaining row groups are skipped here. For other archived partitions
+    only evidence outside of the archived object is worth its requests.
+    """
+    drafts: list[Draft] = []
+    left_out = list(found.skipped)
+    rows_left = question.limit
+    in_parquet = [known.known.sidecar for known in found.known if not isinstance(known.known, NativePlan)]
+    prunings, sidecar_count = found.prunings, 0
+    if prunings is None or not prunings.are_about(question, in_parquet):
+        prunings = SidecarPrunings(question, ColumnMatcher(question.needed_columns), in_parquet)
+    considered = {partition.name for partition in found.skipped}
+    for known in found.known:
+        if rows_left is not None and rows_left <= 0:
+            break
+        considered.add(known.partition.name)
+        if isinstance(known.known, NativePlan):
+            drafts.append(_renumbered(known, len(drafts)))
+            rows_left = rows_after(rows_left, known.known.reads)
+            continue
+        pruning, position = prunings.at(sidecar_count)
+        sidecar_count += 1
+        draft = draft_parquet(
+            pruning,
+            position,
+            known.partition,
+            known.known,
+            index=len(drafts),
+            rows_wanted=question.last_rows if rows_left is None else rows_left,
+        )
+        archived = archived_object(question, known.partition.name, known.partition.data_path)
+        if archived is not None and draft.is_read and question.options.archived == "skip":
+            left_out.append(skipped(archived))
+            continue
+        drafts.append(draft if archived is None else _without_the_object(draft))
+        rows_left = None if rows_left is None else rows_left - draft.certain_rows
+    beyond_limit = tuple(partition for partition in kept if partition.name not in considered)
+    return Drafts(drafts=tuple(drafts), skipped=tuple(left_out), beyond_limit=beyond_limit)
+
+
+def rows_after(rows_left: int | None, reads: Sequence[PlannedRead]) -> int | None:
+    """Return how many rows are still wanted after these reads; None for all."""
+    return None if rows_left is None else rows_left - sum(read.row_count for read in reads if read.all_rows_match)
+
+
+def _without_the_object(draft: ParquetDraft) -> ParquetDraft:
+    """Drop all evidence that is inside the archived object itself."""
+    probes, page_index = draft.probes, draft.page_index
+    if probes is not None and probes.wanted() is not None:
+        probes = None
+    if page_index is not None and not draft.question.snapshot.page_files.is_at_hand(draft.partition.location):
+        page_index = Choice(pays=False, reason="it lies in an archived object")
+    return replace(draft, probes=probes, page_index=page_index)
+
+
+def _renumbered(known: KnownPartition, index: int) -> KnownPartition:
+    """Move a native partition's reads to its position after partitions were skipped."""
+    native = known.known
+    if not isinstance(native, NativePlan) or all(read.partition_index == index for read in native.reads):
+        return known
+    reads = tuple(replace(read, partition_index=index) for read in native.reads)
+    return replace(known, known=replace(native, reads=reads))

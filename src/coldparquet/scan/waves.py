@@ -20,9 +20,10 @@ from coldparquet.plan.bounds import NumericSide
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import stated_times_ns
 from coldparquet.plan.statistics import SidecarStatistics
+from coldparquet.scan.admission import admit
+from coldparquet.scan.draft import refuse_misplaced_times
 from coldparquet.scan.planned import PlannedParquet
-from coldparquet.scan.planner import admit, plan_question, prune_partitions
-from coldparquet.scan.pruning import refuse_misplaced_times
+from coldparquet.scan.planner import plan_question, prune_partitions
 from coldparquet.scan.requests import with_reads
 from coldparquet.scan.stream import BatchStream
 

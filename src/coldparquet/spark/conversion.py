@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.decode.arrow import Values
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from coldparquet.decode.arrow import Values
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from coldparquet.decode.arrow import Values
 
 
 _TYPES_AS_TEXT = frozenset({"CHAR", "IPv4", "UUID", "LONG128", "LONG256"})

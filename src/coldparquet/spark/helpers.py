@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkAttributeError
 from pyspark.sql import functions
 
-from coldparquet.concurrency import background
-from coldparquet.spark.errors import told_to_spark
-from coldparquet.spark.task_settings import TaskSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
-
-    from coldparquet.spark.options import SourceOptions
-    from coldparquet.spark.planning import ScanOfTables
-
-import json
-import pickle
-from typing import TYPE_CHECKING
-
-from coldparquet.concurrency import gather_or_cancel
+from coldparquet.concurrency import background, gather_or_cancel
 from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.spark.arrow_schema import arrow_schema_of
 from coldparquet.spark.early_plan import explanation_text
+from coldparquet.spark.errors import told_to_spark
 from coldparquet.spark.options import SourceOptions
 from coldparquet.spark.planning import ScanOfTables, any_column, opened_tables, schema_of
 from coldparquet.spark.reader import PiecesPartition
 from coldparquet.spark.task import map_in_arrow, read_pieces
+from coldparquet.spark.task_settings import TaskSettings
 from coldparquet.table_scan import python_value
 
 if TYPE_CHECKING:

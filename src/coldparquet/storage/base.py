@@ -250,17 +250,17 @@ class ObjectStore(Protocol):
 
 
 class PlainStore:
-    """The part of an :class:`~coldparquet.storage.base.ObjectStore` that such a store leaves out."""
+    """Defaults for stores without storage classes, versions in listings, or reads that cost no request."""
 
     has_storage_classes = False
     has_version_listings = False
     has_spare_connections = False
 
-    async def infos_at_hand(self, paths: Sequence[str]) -> tuple[ObjectInfo | None, ...] | None:  # noqa: ARG002 - of none
+    async def infos_at_hand(self, paths: Sequence[str]) -> tuple[ObjectInfo | None, ...] | None:  # noqa: ARG002 - unused
         """Tell nothing: it takes requests."""
         return None
 
-    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:  # noqa: ARG002 - not at all
+    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:  # noqa: ARG002 - unused
         """Refuse: versions are not listed here."""
         raise versions_not_listed(path)
 

@@ -84,7 +84,7 @@ def decide_retry(
         return GiveUp("failed too often")
     if _has_new_credentials(error):
         return Retry(0.0)
-    # The exponent is bounded, so that many attempts make no number that is none any more.
+    # The exponent is bounded: the power of many attempts would overflow.
     jitter_s = random() * min(LONGEST_WAIT_S, FIRST_WAIT_S * GROWTH ** min(failed_in_a_row - 1, 16))
     asked_for_s = error.details.get("retry_after_s") or 0.0
     return Retry(min(asked_for_s, LONGEST_RETRY_AFTER_S) + jitter_s)
@@ -127,13 +127,13 @@ def _proves_that_nothing_was_written(error: ColdParquetError) -> bool:
 
 
 def _has_new_credentials(error: ColdParquetError) -> bool:
-    """Tell whether the request was refused for credentials in the place of which there are others now."""
+    """Tell whether the refused credentials have been renewed since."""
     return error.details.get("credentials_renewed") is True
 
 
 _LOGGER = logging.getLogger("coldparquet")
 _SILENT_S = 1.0
-"""So long a store is tried to be reached before that is said, and between saying so and saying it again."""
+"""Seconds before the first warning that a store does not answer, and between warnings."""
 _PROGRESS_SHARE = 32
 """Failures are counted anew once a 32nd of the range has arrived since the count began. If single bytes were enough, a
 broken server could make one GET last for millions of requests."""

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from http import HTTPStatus
-
-
 import hashlib
 import os
 import stat
@@ -21,6 +15,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from http import HTTPStatus
+
 
 _STAGING_FOLDER = ".cold-store-staging"
 """Folder of incomplete uploads."""

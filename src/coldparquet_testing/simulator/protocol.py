@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from http import HTTPStatus
-from typing import TYPE_CHECKING
-
-from coldparquet_testing.simulator.objects import AnswerError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from coldparquet_testing.simulator.checksums import Algorithm, ObjectChecksum
-    from coldparquet_testing.simulator.classes import ObjectClass
-
-
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
 from coldparquet.ranges import ByteRange
+from coldparquet_testing.simulator.objects import AnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
+    from coldparquet_testing.simulator.checksums import Algorithm, ObjectChecksum
+    from coldparquet_testing.simulator.classes import ObjectClass
     from coldparquet_testing.simulator.objects import ListPage, StoredObject
+
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")

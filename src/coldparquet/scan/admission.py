@@ -1,4 +1,4 @@
-"""Handles partitions with archived data: raises an error that says what to do, or restores them.
+"""Admits a plan: checks its budget, and raises an error for archived data that says what to do, or restores it.
 
 Planning never needs the data objects of partitions with a sidecar. Plans, prices and answers from metadata therefore
 need no restore. The policy of the options applies when rows are read, before the first request for data.
@@ -19,6 +19,7 @@ from coldparquet.plan.cost import about_dollars, describe_offer, prices_of
 from coldparquet.plan.model import SkippedPartition
 from coldparquet.plan.predicate import Instant, quote_name
 from coldparquet.scan.planned import PlannedParquet
+from coldparquet.scan.requests import PlannedScan, with_reads
 from coldparquet.text import few_names, human_bytes, human_seconds, plural
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from coldparquet.options import RestoreTerms
     from coldparquet.plan.model import MetadataRequest, PartitionRead
     from coldparquet.scan.model import Question
-    from coldparquet.scan.requests import PlannedScan
 
 
 _NOT_AS_THEY_STAND = frozenset('"$`\\!')
@@ -288,3 +288,15 @@ def _summary(archived: Sequence[ArchivedObject]) -> str:
     size = human_bytes(sum(each.size_bytes for each in archived))
     places = " and ".join(places_of(archived))
     return f"{plural(len(archived), 'partition')} ({names}) {verb} in {places}: {size} must be restored"
+
+
+async def admit(planned: PlannedScan) -> PlannedScan:
+    """Check that a plan may be executed: every obstacle is found before its first request for data.
+
+    Requests: those of :func:`coldparquet.scan.admission.head_data` and of
+    :func:`~coldparquet.scan.admission.admit_and_restore`; these also document the errors.
+    """
+    headed = await head_data(planned)
+    if headed is not planned and planned.question.options.goal == "cheap":
+        headed = with_reads(headed, headed.plan.row_groups)
+    return await admit_and_restore(headed)
