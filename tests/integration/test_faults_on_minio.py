@@ -163,13 +163,15 @@ async def test_a_name_that_is_not_known_for_a_while(placed: PlacedTable, monkeyp
         assert_identical(await table.scan().to_arrow(), placed.rows)
 
 
+@pytest.mark.slow
 async def test_a_trickle_is_an_error_soon(toxiproxy: LiveToxiproxy, placed: PlacedTable) -> None:
     impatient = cp.StoreOptions(max_attempts=2, stall_timeout_s=0.5)
     async with replace(placed, server=toxiproxy.store).opened(store_options=impatient) as table:
         scan = table.scan()
         await scan.plan()
-        # 200 bytes at a time, a third of a second apart: never silent for long enough, and never done.
-        with toxiproxy.toxic("slicer", average_size=200, size_variation=1, delay=300_000):
+        # 2,000 bytes at a time, a third of a second apart: never silent for long enough, and far from done. The proxy sends what it
+        # holds, some 32 KB, at this pace before it drops the toxic, so that less at a time takes it too long.
+        with toxiproxy.toxic("slicer", average_size=2_000, size_variation=1, delay=300_000):
             async with asyncio.timeout(GIVEN_UP_S):
                 with pytest.raises(StorageError) as caught:
                     await scan.to_arrow()

@@ -54,5 +54,5 @@ class LiveToxiproxy:
         request = urllib.request.Request(self.control_url + path, body, method=method)  # noqa: S310 - our own server
         # A proxy of the environment must not see this: the address is this machine's own.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=10) as answer:
+        with opener.open(request, timeout=60) as answer:  # a toxic is dropped once what it holds was sent
             answer.read()
