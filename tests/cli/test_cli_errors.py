@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 
-from coldparquet.cli.flags import parse_storage_options
+from coldparquet.cli.flags import StoreFlags
 from coldparquet.cli.output import reported_failures
 from coldparquet.errors import StorageError
 from coldparquet.ranges import ByteRange
@@ -117,7 +117,7 @@ def test_storage_options() -> None:
         "secret=a=b",
         "empty=",
     ]
-    assert parse_storage_options(settings, endpoint_url="http://127.0.0.1:9000", anonymous=False) == {
+    assert StoreFlags(storage_option=settings, endpoint_url="http://127.0.0.1:9000").storage_options() == {
         "profile": "cold",
         "anon": True,
         "requester_pays": False,
@@ -128,13 +128,13 @@ def test_storage_options() -> None:
         "empty": "",
         "endpoint_url": "http://127.0.0.1:9000",
     }
-    assert parse_storage_options(None, endpoint_url=None, anonymous=True) == {"anon": True}
+    assert StoreFlags(anon=True).storage_options() == {"anon": True}
 
 
 @pytest.mark.parametrize("setting", ["secret", "=secret", 'client_kwargs={"secret'])
 def test_bad_storage_options_are_not_repeated(setting: str) -> None:
     with pytest.raises(typer.BadParameter) as caught:
-        parse_storage_options([setting], endpoint_url=None, anonymous=False)
+        StoreFlags(storage_option=[setting]).storage_options()
     assert "secret" not in caught.value.message
 
 

@@ -55,24 +55,6 @@ Native = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-StorageOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--storage-option",
-        metavar="KEY=VALUE",
-        help="As for s3fs or another fsspec filesystem; may be repeated. Credentials are better left to the environment.",
-        rich_help_panel=STORAGE_PANEL,
-    ),
-]
-EndpointUrl = Annotated[
-    str | None,
-    typer.Option("--endpoint-url", metavar="URL", help="A store that speaks S3.", rich_help_panel=STORAGE_PANEL),
-]
-Anonymous = Annotated[
-    bool, typer.Option("--anon", help="Without credentials: public data.", rich_help_panel=STORAGE_PANEL)
-]
-
-
 COST_PANEL = "Cost"
 
 
@@ -219,13 +201,29 @@ class ReadFlags:
 class StoreFlags:
     """How to reach the store."""
 
-    storage_option: StorageOptions = None
-    endpoint_url: EndpointUrl = None
-    anon: Anonymous = False
+    storage_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="As for s3fs or another fsspec filesystem; may be repeated. Credentials are better left to the environment.",
+            rich_help_panel=STORAGE_PANEL,
+        ),
+    ] = None
+    endpoint_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="A store that speaks S3.", rich_help_panel=STORAGE_PANEL)
+    ] = None
+    anon: Annotated[
+        bool, typer.Option("--anon", help="Without credentials: public data.", rich_help_panel=STORAGE_PANEL)
+    ] = False
 
     def storage_options(self) -> dict[str, Any]:
         """Put together what the flags say."""
-        return parse_storage_options(self.storage_option, endpoint_url=self.endpoint_url, anonymous=self.anon)
+        options = parse_storage_options(self.storage_option)
+        if self.endpoint_url is not None:
+            options["endpoint_url"] = self.endpoint_url
+        if self.anon:
+            options["anon"] = True
+        return options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,8 +274,8 @@ _JSON_VALUE = re.compile(r'-?\d+|[\[{"].*', re.DOTALL)
 """Integers, and whatever begins like a JSON list, object or string; all else is a string as it stands."""
 
 
-def parse_storage_options(settings: list[str] | None, *, endpoint_url: str | None, anonymous: bool) -> dict[str, Any]:
-    """Collect the options of the store."""
+def parse_storage_options(settings: list[str] | None) -> dict[str, Any]:
+    """Read the settings ``KEY=VALUE`` of a flag."""
     options: dict[str, Any] = {}
     for setting in settings or ():
         key, separator, value = setting.partition("=")
@@ -285,10 +283,6 @@ def parse_storage_options(settings: list[str] | None, *, endpoint_url: str | Non
             # The setting itself is not repeated: it may be a secret.
             raise typer.BadParameter("expected KEY=VALUE", param_hint="--storage-option")
         options[key] = _parse_value(key, value)
-    if endpoint_url is not None:
-        options["endpoint_url"] = endpoint_url
-    if anonymous:
-        options["anon"] = True
     return options
 
 

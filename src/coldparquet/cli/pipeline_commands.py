@@ -3,25 +3,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coldparquet.cli.flags import (
     STORAGE_PANEL,
-    Anonymous,
     Deep,
     DryRun,
-    EndpointUrl,
     Json,
     Native,
     Pack,
     Pages,
     Purge,
     PurgeAfterHours,
-    StorageOptions,
+    StoreFlags,
     byte_count,
     parse_storage_options,
+    takes_flags,
 )
 from coldparquet.cli.output import reported_failures
 
@@ -34,31 +34,6 @@ Lakes = Annotated[
     list[str],
     typer.Argument(
         metavar="LAKE...", help="Tables, directories of tables at any depth, or patterns: s3://bucket/db/trades_*."
-    ),
-]
-Engine = Annotated[
-    str,
-    typer.Option("--engine", metavar="local|spark", help="What runs the work.", rich_help_panel=ENGINE_PANEL),
-]
-Processes = Annotated[
-    int | None,
-    typer.Option(
-        "--processes", min=1, metavar="N", help="Of the engine local; one per processor.", rich_help_panel=ENGINE_PANEL
-    ),
-]
-Tasks = Annotated[
-    int | None,
-    typer.Option(
-        "--tasks", min=1, metavar="N", help="Of the engine spark; at most 3 per core.", rich_help_panel=ENGINE_PANEL
-    ),
-]
-Credentials = Annotated[
-    str | None,
-    typer.Option(
-        "--credentials",
-        metavar="env:NAME|file:PATH",
-        help="Where executors of Spark find storage options, as a JSON object; their environment if not given.",
-        rich_help_panel=ENGINE_PANEL,
     ),
 ]
 DestinationOptions = Annotated[
@@ -80,6 +55,38 @@ StorageClassAfter = Annotated[
     ),
 ]
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFlags:
+    """What runs the work of a pipeline."""
+
+    engine: Annotated[
+        str, typer.Option(metavar="local|spark", help="What runs the work.", rich_help_panel=ENGINE_PANEL)
+    ] = "local"
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Of the engine local; one per processor.", rich_help_panel=ENGINE_PANEL),
+    ] = None
+    tasks: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Of the engine spark; at most 3 per core.", rich_help_panel=ENGINE_PANEL),
+    ] = None
+    credentials: Annotated[
+        str | None,
+        typer.Option(
+            metavar="env:NAME|file:PATH",
+            help="Where executors of Spark find storage options, as a JSON object; their environment if not given.",
+            rich_help_panel=ENGINE_PANEL,
+        ),
+    ] = None
+
+    def choice(self) -> EngineChoice:
+        """Put together what the flags say."""
+        from coldparquet.cli.pipeline_run import EngineChoice
+
+        return EngineChoice(name=self.engine, processes=self.processes, tasks=self.tasks, credentials=self.credentials)
+
+
 pipeline = typer.Typer(
     help="Keep whole lakes in order: every table below a directory, with all processors or on Spark.",
     epilog="Running one again does only what is left. Exits with 1 if anything failed.",
@@ -90,6 +97,7 @@ pipeline = typer.Typer(
 
 
 @pipeline.command()
+@takes_flags
 def index(
     lakes: Lakes,
     *,
@@ -97,76 +105,64 @@ def index(
     force: Force = False,
     pack: Pack = False,
     dry_run: DryRun = False,
-    engine: Engine = "local",
-    processes: Processes = None,
-    tasks: Tasks = None,
-    credentials: Credentials = None,
+    engine: EngineFlags,
     as_json: Json = False,
-    storage_option: StorageOptions = None,
-    endpoint_url: EndpointUrl = None,
-    anon: Anonymous = False,
+    store: StoreFlags,
 ) -> None:
     """Write the sidecars that are missing beside Parquet files."""
     _run(
         {"job": "index", "pages": pages, "force": force, "pack": pack, "dry_run": dry_run},
         lakes,
-        engine=_engine(engine, processes, tasks, credentials),
-        storage_options=parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon),
+        engine=engine.choice(),
+        storage_options=store.storage_options(),
         as_json=as_json,
     )
 
 
 @pipeline.command()
+@takes_flags
 def verify(
     lakes: Lakes,
     *,
     deep: Deep = False,
-    engine: Engine = "local",
-    processes: Processes = None,
-    tasks: Tasks = None,
-    credentials: Credentials = None,
+    engine: EngineFlags,
     as_json: Json = False,
-    storage_option: StorageOptions = None,
-    endpoint_url: EndpointUrl = None,
-    anon: Anonymous = False,
+    store: StoreFlags,
 ) -> None:
     """Check sidecars against Parquet footers and _txn, or against all data."""
     _run(
         {"job": "verify", "deep": deep},
         lakes,
-        engine=_engine(engine, processes, tasks, credentials),
-        storage_options=parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon),
+        engine=engine.choice(),
+        storage_options=store.storage_options(),
         as_json=as_json,
     )
 
 
 @pipeline.command()
+@takes_flags
 def migrate(
     lakes: Lakes,
     *,
     force: Force = False,
     pack: Pack = False,
     dry_run: DryRun = False,
-    engine: Engine = "local",
-    processes: Processes = None,
-    tasks: Tasks = None,
-    credentials: Credentials = None,
+    engine: EngineFlags,
     as_json: Json = False,
-    storage_option: StorageOptions = None,
-    endpoint_url: EndpointUrl = None,
-    anon: Anonymous = False,
+    store: StoreFlags,
 ) -> None:
     """Add missing sidecars to QuestDB tables, as _txn commits their Parquet files."""
     _run(
         {"job": "migrate", "force": force, "pack": pack, "dry_run": dry_run},
         lakes,
-        engine=_engine(engine, processes, tasks, credentials),
-        storage_options=parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon),
+        engine=engine.choice(),
+        storage_options=store.storage_options(),
         as_json=as_json,
     )
 
 
 @pipeline.command()
+@takes_flags
 def compact(
     lakes: Lakes,
     *,
@@ -178,14 +174,9 @@ def compact(
     purge_after_hours: PurgeAfterHours = 24.0,
     pack: Pack = False,
     dry_run: DryRun = False,
-    engine: Engine = "local",
-    processes: Processes = None,
-    tasks: Tasks = None,
-    credentials: Credentials = None,
+    engine: EngineFlags,
     as_json: Json = False,
-    storage_option: StorageOptions = None,
-    endpoint_url: EndpointUrl = None,
-    anon: Anonymous = False,
+    store: StoreFlags,
 ) -> None:
     """Write partitions anew that have many dead bytes or small row groups. No QuestDB may have the tables open."""
     job = {
@@ -200,13 +191,14 @@ def compact(
     _run(
         job,
         lakes,
-        engine=_engine(engine, processes, tasks, credentials),
-        storage_options=parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon),
+        engine=engine.choice(),
+        storage_options=store.storage_options(),
         as_json=as_json,
     )
 
 
 @pipeline.command()
+@takes_flags
 def publish(
     lakes: Lakes,
     *,
@@ -222,15 +214,10 @@ def publish(
     purge_after_hours: PurgeAfterHours = 24.0,
     pack: Pack = False,
     dry_run: DryRun = False,
-    engine: Engine = "local",
-    processes: Processes = None,
-    tasks: Tasks = None,
-    credentials: Credentials = None,
+    engine: EngineFlags,
     as_json: Json = False,
     destination_option: DestinationOptions = None,
-    storage_option: StorageOptions = None,
-    endpoint_url: EndpointUrl = None,
-    anon: Anonymous = False,
+    store: StoreFlags,
 ) -> None:
     """Copy QuestDB tables to object storage, all partitions as Parquet."""
     job = {
@@ -247,14 +234,15 @@ def publish(
     _run(
         job,
         lakes,
-        engine=_engine(engine, processes, tasks, credentials),
-        storage_options=parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon),
-        destination_options=parse_storage_options(destination_option, endpoint_url=None, anonymous=False),
+        engine=engine.choice(),
+        storage_options=store.storage_options(),
+        destination_options=parse_storage_options(destination_option),
         as_json=as_json,
     )
 
 
 @pipeline.command()
+@takes_flags
 def tier(
     lakes: Lakes,
     *,
@@ -275,14 +263,9 @@ def tier(
         int, typer.Option("--restore-days", min=1, metavar="DAYS", help="How long restored copies stay.")
     ] = 1,
     dry_run: DryRun = False,
-    engine: Engine = "local",
-    processes: Processes = None,
-    tasks: Tasks = None,
-    credentials: Credentials = None,
+    engine: EngineFlags,
     as_json: Json = False,
-    storage_option: StorageOptions = None,
-    endpoint_url: EndpointUrl = None,
-    anon: Anonymous = False,
+    store: StoreFlags,
 ) -> None:
     """Move the data of old partitions to other storage classes, and restore that of young ones; --dry-run shows dollars."""
     job = {
@@ -297,13 +280,14 @@ def tier(
     _run(
         job,
         lakes,
-        engine=_engine(engine, processes, tasks, credentials),
-        storage_options=parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon),
+        engine=engine.choice(),
+        storage_options=store.storage_options(),
         as_json=as_json,
     )
 
 
 @pipeline.command()
+@takes_flags
 def convert(
     lakes: Lakes,
     *,
@@ -330,15 +314,10 @@ def convert(
         ),
     ] = None,
     dry_run: DryRun = False,
-    engine: Engine = "local",
-    processes: Processes = None,
-    tasks: Tasks = None,
-    credentials: Credentials = None,
+    engine: EngineFlags,
     as_json: Json = False,
     destination_option: DestinationOptions = None,
-    storage_option: StorageOptions = None,
-    endpoint_url: EndpointUrl = None,
-    anon: Anonymous = False,
+    store: StoreFlags,
 ) -> None:
     """Turn datasets into tables of cold partitions, or such tables into plain Parquet or what Spark writes."""
     job = {
@@ -354,17 +333,11 @@ def convert(
     _run(
         job,
         lakes,
-        engine=_engine(engine, processes, tasks, credentials),
-        storage_options=parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon),
-        destination_options=parse_storage_options(destination_option, endpoint_url=None, anonymous=False),
+        engine=engine.choice(),
+        storage_options=store.storage_options(),
+        destination_options=parse_storage_options(destination_option),
         as_json=as_json,
     )
-
-
-def _engine(name: str, processes: int | None, tasks: int | None, credentials: str | None) -> EngineChoice:
-    from coldparquet.cli.pipeline_run import EngineChoice
-
-    return EngineChoice(name=name, processes=processes, tasks=tasks, credentials=credentials)
 
 
 def _run(

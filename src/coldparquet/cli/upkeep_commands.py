@@ -12,10 +12,8 @@ import typer
 from coldparquet.cli.flags import (
     COST_PANEL,
     STORAGE_PANEL,
-    Anonymous,
     Deep,
     DryRun,
-    EndpointUrl,
     Json,
     Native,
     Pack,
@@ -24,13 +22,14 @@ from coldparquet.cli.flags import (
     PricesFlag,
     Purge,
     PurgeAfterHours,
-    StorageOptions,
+    StoreFlags,
     TableUrl,
     TierFlag,
     Where,
     parse_storage_options,
     price_table,
     restore_tier,
+    takes_flags,
 )
 from coldparquet.cli.output import reported_failures
 from coldparquet.options import KIB, MAX_RESTORE_DAYS, MIB, ReadOptions
@@ -38,6 +37,7 @@ from coldparquet.options import KIB, MAX_RESTORE_DAYS, MIB, ReadOptions
 _HOUR_S = 3600
 
 
+@takes_flags
 def index(
     url: TableUrl,
     *,
@@ -54,12 +54,10 @@ def index(
     ] = None,
     dry_run: DryRun = False,
     as_json: Json = False,
-    storage_option: StorageOptions = None,
-    endpoint_url: EndpointUrl = None,
-    anon: Anonymous = False,
+    store: StoreFlags,
 ) -> None:
     """Write the sidecars that are missing beside Parquet files, and renew those that are of another file."""
-    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    storage_options = store.storage_options()
     with reported_failures(as_json=as_json):
         from coldparquet.cli.upkeep_output import counted, print_index_report
         from coldparquet.maintenance.index import index_table
@@ -80,6 +78,7 @@ def index(
     raise typer.Exit(exit_code)
 
 
+@takes_flags
 def migrate(
     url: Annotated[str, typer.Argument(metavar="URL", help="A QuestDB table: a directory with a _txn.")],
     *,
@@ -89,16 +88,14 @@ def migrate(
     pack: Pack = False,
     dry_run: DryRun = False,
     as_json: Json = False,
-    storage_option: StorageOptions = None,
-    endpoint_url: EndpointUrl = None,
-    anon: Anonymous = False,
+    store: StoreFlags,
 ) -> None:
     """Add missing sidecars to a QuestDB table, as its _txn commits its Parquet files.
 
     Sidecars that describe the committed file are kept, as QuestDB's own migration 940 keeps them; its migration 941
     replaces them all, as --force does. The table's own files are never written.
     """
-    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    storage_options = store.storage_options()
     with reported_failures(as_json=as_json):
         from coldparquet.cli.upkeep_output import counted, print_index_report
         from coldparquet.maintenance.migrate import migrate_table
@@ -112,6 +109,7 @@ def migrate(
     raise typer.Exit(exit_code)
 
 
+@takes_flags
 def compact(
     url: Annotated[str, typer.Argument(metavar="URL", help="A table: its directory.")],
     *,
@@ -122,15 +120,13 @@ def compact(
     purge_after_hours: PurgeAfterHours = 24.0,
     pack: Pack = False,
     as_json: Json = False,
-    storage_option: StorageOptions = None,
-    endpoint_url: EndpointUrl = None,
-    anon: Anonymous = False,
+    store: StoreFlags,
 ) -> None:
     """Write partitions anew that have many dead bytes or small row groups.
 
     No QuestDB may have the table open: it would not notice, and write over it. Stop the server first, or work on a copy.
     """
-    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    storage_options = store.storage_options()
     with reported_failures(as_json=as_json):
         from coldparquet.cli.upkeep_output import counted_rows, print_compaction_report
         from coldparquet.write.compact import CompactionOptions, compact_table
@@ -152,6 +148,7 @@ def compact(
     raise typer.Exit(exit_code)
 
 
+@takes_flags
 def pack(
     url: Annotated[str, typer.Argument(metavar="URL", help="A table: its directory.")],
     *,
@@ -160,15 +157,13 @@ def pack(
     ] = 64,
     dry_run: DryRun = False,
     as_json: Json = False,
-    storage_option: StorageOptions = None,
-    endpoint_url: EndpointUrl = None,
-    anon: Anonymous = False,
+    store: StoreFlags,
 ) -> None:
     """Write all sidecars of a table into one object, its _catalogue, so that readers plan from one request.
 
     Readers find it by themselves and check every entry: an old one is never wrong, only of less use.
     """
-    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    storage_options = store.storage_options()
     with reported_failures(as_json=as_json):
         from coldparquet.cli.upkeep_output import counted, print_pack_report
         from coldparquet.maintenance.pack import pack_table
@@ -186,15 +181,14 @@ def pack(
     raise typer.Exit(exit_code)
 
 
+@takes_flags
 def verify(
     url: TableUrl,
     *,
     partition: Partitions = None,
     deep: Deep = False,
     as_json: Json = False,
-    storage_option: StorageOptions = None,
-    endpoint_url: EndpointUrl = None,
-    anon: Anonymous = False,
+    store: StoreFlags,
 ) -> None:
     """Check sidecars against Parquet footers and _txn, and say what would make reads cheaper.
 
@@ -202,7 +196,7 @@ def verify(
 
     Exits with 1 if anything is wrong; warnings and advice leave 0.
     """
-    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    storage_options = store.storage_options()
     with reported_failures(as_json=as_json):
         from coldparquet.cli.upkeep_output import counted, print_verify_report
         from coldparquet.maintenance.verify import verify_table
@@ -216,6 +210,7 @@ def verify(
     raise typer.Exit(exit_code)
 
 
+@takes_flags
 def restore(
     url: TableUrl,
     *,
@@ -252,16 +247,14 @@ def restore(
     ] = None,
     prices: PricesFlag = None,
     as_json: Json = False,
-    storage_option: StorageOptions = None,
-    endpoint_url: EndpointUrl = None,
-    anon: Anonymous = False,
+    store: StoreFlags,
 ) -> None:
     """Restore the archived partitions that hold rows of a condition, so that they can be read for some days.
 
     Only partitions that may hold such rows are restored, or all with --all. Asking again costs nothing while a restore
     is under way.
     """
-    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
+    storage_options = store.storage_options()
     with reported_failures(as_json=as_json):
         from coldparquet.cli.restore_command import RestoreQuestion, restore_and_report
 
@@ -280,6 +273,7 @@ def restore(
         restore_and_report(question, as_json=as_json)
 
 
+@takes_flags
 def publish(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="The directory of a QuestDB table, with its _txn.")],
     destination: Annotated[
@@ -319,9 +313,7 @@ def publish(
             rich_help_panel=STORAGE_PANEL,
         ),
     ] = None,
-    storage_option: StorageOptions = None,
-    endpoint_url: EndpointUrl = None,
-    anon: Anonymous = False,
+    store: StoreFlags,
 ) -> None:
     """Copy a QuestDB table to object storage, as Parquet; readers see the old table or the new one.
 
@@ -330,8 +322,8 @@ def publish(
     Native partitions, as the newest one usually is, are written as Parquet. The table may be in use meanwhile; it is only
     read. Exits with 1 where rows stay behind (--native leave).
     """
-    storage_options = parse_storage_options(storage_option, endpoint_url=endpoint_url, anonymous=anon)
-    source_options = parse_storage_options(source_option, endpoint_url=None, anonymous=False)
+    storage_options = store.storage_options()
+    source_options = parse_storage_options(source_option)
     with reported_failures(as_json=as_json):
         from coldparquet.cli.upkeep_output import counted_bytes, print_publish_report
         from coldparquet.publish import PublishOptions, parse_storage_class_rule, publish_table
