@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from coldparquet.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
     from concurrent.futures import Future
 
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 First = TypeVar("First")
 Second = TypeVar("Second")
@@ -63,6 +64,19 @@ async def gather_or_cancel(coroutines: Sequence[Coroutine[object, object, Result
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from errors.exceptions[0].__cause__
     return [task.result() for task in tasks]
+
+
+async def map_or_cancel(
+    work: Callable[[Item], Awaitable[Result]], items: Sequence[Item], *, at_once: int
+) -> list[Result]:
+    """Work on items, ``at_once`` of them at a time, in their order; results and errors as :func:`gather_or_cancel`."""
+    slots = asyncio.Semaphore(at_once)
+
+    async def work_on(item: Item) -> Result:
+        async with slots:
+            return await work(item)
+
+    return await gather_or_cancel([work_on(item) for item in items])
 
 
 async def both(

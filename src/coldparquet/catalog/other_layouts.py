@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 from coldparquet.catalog.objects import ListedObjects
 from coldparquet.catalog.table_files import DATA_FILE, TRANSACTION_FILE
-from coldparquet.concurrency import gather_or_cancel
+from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import parse_partition_directory, partition_floor_ns
 from coldparquet.plan.advice import Finding, with_remedy
@@ -283,17 +283,15 @@ async def find_second_files(store: ObjectStore, directories: Sequence[str], *, m
         return []
     if store.has_version_listings:
         return second_files(await ListedObjects(store).below(directories, []), set(directories))
-    slots = asyncio.Semaphore(_LISTINGS_AT_ONCE)
 
-    async def look(directory: str) -> list[str]:
-        async with slots:
-            try:
-                listing = await store.list(directory)
-            except NotFoundError:
-                return []
+    async def listed(directory: str) -> list[str]:
+        try:
+            listing = await store.list(directory)
+        except NotFoundError:
+            return []
         return second_files([info.path for info in listing.objects], {directory})
 
-    return [name for names in await gather_or_cancel(list(map(look, directories))) for name in names]
+    return [name for names in await map_or_cancel(listed, directories, at_once=_LISTINGS_AT_ONCE) for name in names]
 
 
 def _second_files_on_disk(directories: Iterable[str]) -> list[str]:

@@ -13,7 +13,7 @@ from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.partition import look_up_sidecar
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
 from coldparquet.cli.output import FAILED, facts_table, lines_table, output_console, print_findings, print_json, report
-from coldparquet.concurrency import gather_or_cancel
+from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, NotFoundError
 from coldparquet.format.fetch import ENCRYPTED_MAGIC, SidecarFetch
 from coldparquet.format.pages_file import LARGEST_PAGES_FILE_BYTES, MAGIC, describe_pages_file, stated_size_bytes
@@ -88,15 +88,11 @@ async def _sidecars_of(
     store: ObjectStore, locations: Sequence[PartitionLocation], options: ReadOptions
 ) -> list[SidecarLookup | None]:
     pinned = CheckedStore(store)
-    slots = asyncio.Semaphore(options.max_concurrency)
 
     async def look_up(location: PartitionLocation) -> SidecarLookup | None:
-        if location.is_native:
-            return None
-        async with slots:
-            return await look_up_sidecar(pinned, location, options)
+        return None if location.is_native else await look_up_sidecar(pinned, location, options)
 
-    return await gather_or_cancel([look_up(location) for location in locations])
+    return await map_or_cancel(look_up, locations, at_once=options.max_concurrency)
 
 
 def _describe_files(discovery: Discovery) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from coldparquet.catalog.packed import CATALOGUE_FILE, CATALOGUE_REASON, may_cou
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.catalog.partition import look_up_sidecar
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
-from coldparquet.concurrency import gather_or_cancel
+from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import (
     AccessError,
     ColdParquetError,
@@ -431,32 +431,30 @@ class _Packing:
         self, locations: Sequence[PartitionLocation], kept: Mapping[str, PackedSidecar]
     ) -> list[PackedSidecar | LeftOut]:
         packer = PartitionPacker(self._checked, self._options)
-        slots = asyncio.Semaphore(self._options.max_concurrency)
 
         async def read(location: PartitionLocation) -> PackedSidecar | LeftOut:
             if location.name in kept:
                 return kept[location.name]
-            async with slots:
-                found = await packer.read(location)
+            found = await packer.read(location)
             if self._on_progress is not None:
                 self._on_progress(location.name, len(locations))
             return found
 
-        return await gather_or_cancel([read(location) for location in locations])
+        return await map_or_cancel(read, locations, at_once=self._options.max_concurrency)
 
     async def _with_blooms(
         self, locations: Sequence[PartitionLocation], packed: Sequence[PackedSidecar | LeftOut]
     ) -> list[PackedSidecar | LeftOut]:
         packer = BloomPacker(self._checked, self._options)
-        slots = asyncio.Semaphore(self._options.max_concurrency)
 
-        async def read(location: PartitionLocation, one: PackedSidecar | LeftOut) -> PackedSidecar | LeftOut:
+        async def read(pair: tuple[PartitionLocation, PackedSidecar | LeftOut]) -> PackedSidecar | LeftOut:
+            location, one = pair
             if isinstance(one, LeftOut) or one.blooms:
                 return one
-            async with slots:
-                return replace(one, blooms=await packer.read(location, one))
+            return replace(one, blooms=await packer.read(location, one))
 
-        return await gather_or_cancel([read(*pair) for pair in zip(locations, packed, strict=True)])
+        pairs = list(zip(locations, packed, strict=True))
+        return await map_or_cancel(read, pairs, at_once=self._options.max_concurrency)
 
     async def _write(self, data: bytes, existing: FetchedRange | None) -> None:
         etag = None if existing is None else existing.etag

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from coldparquet.concurrency import gather_or_cancel
+from coldparquet.concurrency import map_or_cancel
 from coldparquet.storage.open import opened_store
 from coldparquet.storage.urls import shown_url
 
@@ -57,13 +56,11 @@ async def work_on_partitions(
     on_progress: Callable[[Done, int], None] | None,
 ) -> tuple[Done, ...]:
     """Work on partitions, ``at_once`` of them at a time; results in their order."""
-    slots = asyncio.Semaphore(at_once)
 
     async def work_on(location: PartitionLocation) -> Done:
-        async with slots:
-            done = await work(location)
+        done = await work(location)
         if on_progress is not None:
             on_progress(done, len(locations))
         return done
 
-    return tuple(await gather_or_cancel([work_on(location) for location in locations]))
+    return tuple(await map_or_cancel(work_on, locations, at_once=at_once))

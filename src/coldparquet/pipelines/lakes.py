@@ -7,11 +7,12 @@ import os
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.other_layouts import refuse_inside_logged_table, refuse_logged_table
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, TRANSACTION_FILE, PartitionLocation
-from coldparquet.concurrency import gather_or_cancel
+from coldparquet.concurrency import gather_or_cancel, map_or_cancel
 from coldparquet.errors import AccessError, ColdParquetError, NotFoundError
 from coldparquet.format.partition_names import PartitionDirectory, PartitionInterval, parse_partition_directory
 from coldparquet.format.partition_records import PartitionRecord
@@ -226,8 +227,7 @@ async def tables_of(lakes: Sequence[Lake], stores: LakeStores) -> TablesToPlan:
     tables: dict[str, TableToPlan] = {}
     failures: dict[str, WorkResult] = {}
     errors: list[ColdParquetError] = []
-    slots = asyncio.Semaphore(_LAKES_AT_ONCE)
-    searches = await gather_or_cancel([_search(lake, stores, slots) for lake in lakes])
+    searches = await map_or_cancel(partial(_search, stores), lakes, at_once=_LAKES_AT_ONCE)
     for lake, found in zip(lakes, searches, strict=True):
         if isinstance(found, ColdParquetError):
             errors.append(found)
@@ -245,13 +245,12 @@ async def tables_of(lakes: Sequence[Lake], stores: LakeStores) -> TablesToPlan:
     return TablesToPlan(tables=tuple(tables.values()), failures=tuple(failures.values()))
 
 
-async def _search(lake: Lake, stores: LakeStores, slots: asyncio.Semaphore) -> FoundTables | ColdParquetError:
-    async with slots:
-        try:
-            store, root = stores.lake(lake.url)
-            return await search_tables(store, root, lake.pattern)
-        except ColdParquetError as error:
-            return error
+async def _search(stores: LakeStores, lake: Lake) -> FoundTables | ColdParquetError:
+    try:
+        store, root = stores.lake(lake.url)
+        return await search_tables(store, root, lake.pattern)
+    except ColdParquetError as error:
+        return error
 
 
 def _not_opened(place: WorkItem, error: ColdParquetError) -> WorkResult:
@@ -269,17 +268,15 @@ class TableByTable(ABC):
 
     async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
         """Plan all tables. Requests: those of :func:`search_tables` for each lake, and of :meth:`plan_table` for each table."""
-        slots = asyncio.Semaphore(_TABLES_AT_ONCE)
 
         async def plan_one(table: TableToPlan) -> WorkPlan:
-            async with slots:
-                try:
-                    return await self.plan_table(table)
-                except ColdParquetError as error:
-                    return WorkPlan(items=(), settled=(failure(table.item, error),))
+            try:
+                return await self.plan_table(table)
+            except ColdParquetError as error:
+                return WorkPlan(items=(), settled=(failure(table.item, error),))
 
         found = await tables_of(lakes, stores)
-        plans = await gather_or_cancel([plan_one(table) for table in found.tables])
+        plans = await map_or_cancel(plan_one, found.tables, at_once=_TABLES_AT_ONCE)
         return join_plans([WorkPlan(items=(), settled=found.failures), *plans])
 
     async def finish(

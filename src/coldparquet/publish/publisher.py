@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from coldparquet.catalog.discovery import PUBLISHING_FILE
 from coldparquet.catalog.packed import CATALOGUE_FILE
 from coldparquet.catalog.table_files import TRANSACTION_FILE, partition_location
-from coldparquet.concurrency import gather_or_cancel
+from coldparquet.concurrency import map_or_cancel
 from coldparquet.format.partition_records import PartitionRecords, partition_stops
 from coldparquet.format.txn import Lag, LeftBehind, encode_txn
 from coldparquet.maintenance.pack import renew_catalogue
@@ -331,17 +331,15 @@ class _Run:
         self._total_bytes = sum(
             record_of(partition.location).parquet_size for partition in new if partition.native_state is None
         )
-        slots = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
 
         async def write(partition: NewPartition) -> WrittenPartition:
-            async with slots:
-                done = await writer.write(partition)
+            done = await writer.write(partition)
             self._finished += 1
             self._report_progress()
             return done
 
         try:
-            return await gather_or_cancel([write(partition) for partition in new])
+            return await map_or_cancel(write, new, at_once=_PARTITIONS_AT_ONCE)
         finally:
             converter.close()
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from coldparquet.catalog.discovery import chosen_partitions, discover
 from coldparquet.catalog.pages import PAGES_FILE
-from coldparquet.concurrency import TableThreads, gather_or_cancel
+from coldparquet.concurrency import TableThreads, map_or_cancel
 from coldparquet.errors import ColdParquetError, InternalError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.format.page_headers import count_pages, offset_index_span
 from coldparquet.format.partition_names import parse_partition_directory
@@ -341,19 +341,16 @@ class CompactionRun:
     async def _compact_partitions(
         self, locations: tuple[PartitionLocation, ...], *, force: bool, dry_run: bool
     ) -> list[CompactedPartition]:
-        slots = asyncio.Semaphore(self._options.max_concurrency)
-
         async def look_at(location: PartitionLocation) -> DuePartition | CompactedPartition:
-            async with slots:
-                return await look_at_partition(
-                    CheckedStore(self._store),
-                    location,
-                    self._read_options,
-                    row_group_rows=self._options.write.row_group_rows,
-                    force=force,
-                )
+            return await look_at_partition(
+                CheckedStore(self._store),
+                location,
+                self._read_options,
+                row_group_rows=self._options.write.row_group_rows,
+                force=force,
+            )
 
-        seen = await gather_or_cancel([look_at(location) for location in locations])
+        seen = await map_or_cancel(look_at, locations, at_once=self._options.max_concurrency)
         due = [one for one in seen if isinstance(one, DuePartition)]
         self._report_progress(total_rows=sum(one.footer.parsed.row_count for one in due), total_partitions=len(due))
         done = []
