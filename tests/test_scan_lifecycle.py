@@ -205,7 +205,7 @@ async def test_leaving_a_stream_waits_for_what_threads_still_decode(monkeypatch:
         ended.set()
         return pa.table({"x": range(100)})
 
-    monkeypatch.setattr("coldparquet.scan.planned.decode_row_group", decode_slowly)
+    monkeypatch.setattr("coldparquet.decode.read.decode_row_group", decode_slowly)
     async with cp.open_partition("t", store=store) as partition:
         async with partition.scan().batches():
             await asyncio.to_thread(began.wait, 60)

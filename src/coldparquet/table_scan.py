@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.model import ReadPlan
     from coldparquet.scan.answers import Extreme
-    from coldparquet.scan.model import Question
-    from coldparquet.scan.requests import PlannedScan
+    from coldparquet.scan.model import Question, RowPlan
     from coldparquet.scan.stats import ScanStatistics
     from coldparquet.storage.log import RequestRecord
     from coldparquet.telemetry import Attributes
@@ -538,5 +537,5 @@ class Scan(RowQuestions):
                 raise
             return tuple(objects), None
 
-    async def _admitted(self) -> PlannedScan:
-        return await admit(await self._planned.get())
+    async def _admitted(self) -> RowPlan:
+        return (await admit(await self._planned.get())).of_rows

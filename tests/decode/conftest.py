@@ -11,13 +11,17 @@ import pyarrow as pa
 import pytest
 
 from coldparquet.decode.arrow import TextAs
-from coldparquet.decode.row_group import OutputColumn, decode_row_group
+from coldparquet.decode.row_group import decode_row_group
 from coldparquet.decode.virtual_file import new_row_group_buffer
+from coldparquet.errors import UnsupportedError
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.plan.row_groups import prune_row_groups
+from coldparquet.options import ReadOptions
+from coldparquet.plan.columns import TableColumn
+from coldparquet.plan.model import StoredData
+from coldparquet.plan.row_groups import prune_row_groups, stored_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.sidecar_writer import SidecarContent
-    from coldparquet.plan.model import RowGroupRead
+    from coldparquet.plan.model import Read
 
 QUESTDB = Path(__file__).parents[1] / "golden" / "questdb"
 
@@ -49,37 +53,56 @@ class SparseFile:
         """Return what the sidecar says, for tests that change some of it."""
         return sidecar_content_from_footer(self.footer())
 
-    def plan(self, names: Iterable[str], *, make_constant_columns: bool = False) -> dict[int, RowGroupRead]:
+    def plan(self, names: Iterable[str], *, make_constant_columns: bool = False) -> dict[int, Read]:
         """Return what each row group that has rows must fetch, by row group."""
         pruned = prune_row_groups(
             self.sidecar,
             output_columns=[self.names.index(name) for name in names],
             predicate=None,
             predicate_columns={},
-            use_statistics=True,
-            make_constant_columns=make_constant_columns,
+            options=ReadOptions(make_constant_columns=make_constant_columns),
         )
-        reads = pruned.reads_of(slice(0, self.sidecar.row_group_count), partition_index=0)
+        reads = pruned.reads_of(slice(0, self.sidecar.row_group_count), self.data(), partition_index=0)
         return {read.row_group: read for read in reads}
 
-    def fill(self, read: RowGroupRead, content: bytes | None = None) -> RowGroupBuffer:
+    def data(self) -> StoredData:
+        """Return what the reads of this file share: the columns of the table are its own."""
+        numbers = range(len(self.names))
+        readable = [number for number in numbers if self._is_readable(number)]
+        return StoredData(
+            decoder="parquet",
+            path=self.path,
+            columns=stored_columns(self.sidecar, readable),
+            places={number: number for number in numbers},
+            created_by=self.sidecar.created_by,
+            is_writer_known=self.sidecar.is_writer_known,
+        )
+
+    def _is_readable(self, number: int) -> bool:
+        try:
+            self.sidecar.column_type(number)
+        except UnsupportedError:
+            return False
+        return True
+
+    def fill(self, read: Read, content: bytes | None = None) -> RowGroupBuffer:
         """Make the virtual files of one read, with the chunks of this file or of another ``content``."""
-        buffer = new_row_group_buffer(read, self.sidecar, path=self.path)
+        buffer = new_row_group_buffer(read)
         data = memoryview(self.content if content is None else content)
         for start, stop, offset in zip(read.piece_starts, read.piece_stops, read.buffer_offsets, strict=True):
             buffer.place(int(offset), data[start:stop])
         return buffer
 
-    def outputs(self, names: Sequence[str]) -> list[OutputColumn]:
+    def outputs(self, names: Sequence[str]) -> list[TableColumn]:
         places = [self.names.index(name) for name in names]
         return [
-            OutputColumn(name=name, type=self.sidecar.column_type(place), place=place)
+            TableColumn(index=place, name=name, id=-1, type=self.sidecar.column_type(place))
             for name, place in zip(names, places, strict=True)
         ]
 
     def decode(
         self,
-        read: RowGroupRead,
+        read: Read,
         names: Sequence[str],
         *,
         symbols: SymbolsAs = "dictionary",
@@ -91,10 +114,8 @@ class SparseFile:
         return decode_row_group(
             self.fill(read, content),
             read,
-            self.sidecar,
-            columns=self.outputs(names),
+            self.outputs(names),
             text=TextAs(symbols=symbols, strings=strings),
-            path=self.path,
             check_page_checksums=check_page_checksums,
         )
 

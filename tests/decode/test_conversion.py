@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from coldparquet.decode.arrow import PLAIN_TEXT, TEXT_AS_STORED, TextAs, arrow_type
 from coldparquet.decode.conversion import convert_values
 from coldparquet.decode.parquet_reader import ChunkLabel
-from coldparquet.decode.row_group import OutputColumn
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import resolve_type
+from coldparquet.plan.columns import TableColumn
 from coldparquet.plan.type_changes import Family, can_convert, family_of
 from tests.support.conversions import CONVERSIONS, GoldenConversion, array_of, type_named
 
@@ -235,7 +235,7 @@ def test_row_groups_decode_to_the_type_of_the_table(
     sparse_file: Any, values: Any, wanted: str, expected: list[Any], text: TextAs
 ) -> None:
     file = sparse_file(parquet_of(values))
-    file.outputs = lambda _names: [OutputColumn(name="y", type=type_named(wanted), place=0)]
+    file.outputs = lambda _names: [TableColumn(index=0, name="y", id=-1, type=type_named(wanted))]
     decoded = file.read(["x"], symbols=text.symbols, strings=text.strings)
     assert any(read.made_columns for read in file.plan(["x"]).values()), "the middle row group is all null"
     assert decoded.schema.field("y").type == arrow_type(type_named(wanted), text=text)
@@ -251,7 +251,7 @@ def test_rows_from_before_a_byte_column_existed(sparse_file: Any, wanted: str, *
     file = sparse_file(parquet_of(pa.array([before, before, before, 7], pa.int8()), TypeTag.BYTE, required=is_required))
     assert file.sidecar.column_type(0).never_null
     assert [bool(read.made_columns) for read in file.plan(["x"]).values()] == [not is_required, False]
-    file.outputs = lambda _names: [OutputColumn(name="x", type=type_named(wanted), place=0)]
+    file.outputs = lambda _names: [TableColumn(index=0, name="x", id=-1, type=type_named(wanted))]
     marked = {"INT": None, "VARCHAR": None, "DOUBLE": None}
     unmarked = {"VARCHAR": "0", "BOOLEAN": False}
     missing = marked[wanted] if wanted in marked and not is_required else unmarked.get(wanted, 0)

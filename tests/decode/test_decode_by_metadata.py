@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from coldparquet.decode.arrow import TextAs
-from coldparquet.decode.row_group import OutputColumn, decode_row_group
+from coldparquet.decode.row_group import decode_row_group
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.plan.columns import match_columns, table_columns_of_metadata
 from tests.support.questdb_tables import as_questdb_shows, plain
@@ -23,12 +24,13 @@ def read_by_metadata(file: Any, table: Path) -> tuple[pa.Table, set[str]]:
     columns = table_columns_of_metadata(parse_table_metadata((table / "_meta").read_bytes(), path=None))
     places = match_columns(columns, file.sidecar)
     held = [file.names[place] for place in places.values() if place is not None]
-    outputs = [
-        OutputColumn(name=column.name, type=column.readable_type, place=places[column.index]) for column in columns
-    ]
     row_groups = [
         decode_row_group(
-            file.fill(read), read, file.sidecar, columns=outputs, text=TEXT, path=None, check_page_checksums=True
+            file.fill(read),
+            replace(read, data=replace(read.data, places=places)),
+            columns,
+            text=TEXT,
+            check_page_checksums=True,
         )
         for read in file.plan(held).values()
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.decode.arrow import TextAs
-from coldparquet.decode.row_group import OutputColumn, decode_row_group
+from coldparquet.decode.row_group import decode_row_group
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.types import resolve_type
+from coldparquet.plan.columns import TableColumn
 
 if TYPE_CHECKING:
     from coldparquet.decode.arrow import SymbolsAs
@@ -117,15 +119,18 @@ def test_columns_that_the_partition_lacks_are_null_or_zero(sparse_file: Any) -> 
         "tag": resolve_type(12, PhysicalType.BYTE_ARRAY, 0, 0),
         "tiny": resolve_type(2, PhysicalType.INT32, 0, 0),
     }
-    outputs = [OutputColumn(name=name, type=type_, place=None) for name, type_ in added.items()]
+    outputs = [
+        TableColumn(index=100 + number, name=name, id=-1, type=type_)
+        for number, (name, type_) in enumerate(added.items())
+    ]
     read = file.plan(["ts"])[0]
+    places = {**read.data.places, **dict.fromkeys(column.index for column in outputs)}
+    read = replace(read, data=replace(read.data, places=places))
     decoded = decode_row_group(
         file.fill(read),
         read,
-        file.sidecar,
-        columns=[*outputs, *file.outputs(["ts"])],
+        [*outputs, *file.outputs(["ts"])],
         text=TextAs(symbols="dictionary", strings="string"),
-        path=None,
         check_page_checksums=True,
     )
     assert decoded.column_names == [*added, "ts"]

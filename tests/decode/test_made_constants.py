@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coldparquet.decode.row_group import OutputColumn
 from coldparquet.errors import FormatError
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
@@ -153,7 +152,7 @@ def test_constants_become_the_type_that_their_column_has_now(
 ) -> None:
     file = sparse_file(written({"n": pa.array([7] * 3, pa.int32())}))
     (n,) = file.outputs(["n"])
-    file.outputs = lambda _names: [OutputColumn(name="n", type=canonical_type(tag), place=n.place)]
+    file.outputs = lambda _names: [replace(n, type=canonical_type(tag))]
     (read,) = file.plan(["n"], make_constant_columns=True).values()
     assert made_names(file, read) == {"n"}
     assert file.decode(read, ["n"], strings=strings)["n"].to_pylist() == [expected] * 3

@@ -198,9 +198,10 @@ def test_no_columns_still_have_rows() -> None:
         directory_path="p",
         partition_index=0,
         data_ranges={},
+        symbols={},
         all_rows_match=True,
     )
-    table = decode_native_rows(memoryview(bytes(20)), read, [], text=TEXT_AS_STORED, dictionaries={}, path="p")
+    table = decode_native_rows(memoryview(bytes(20)), read, [], text=TEXT_AS_STORED)
     assert (table.num_rows, table.num_columns) == (5, 0)
 
 
@@ -213,7 +214,8 @@ def test_a_column_that_was_not_planned_is_a_bug() -> None:
         directory_path="p",
         partition_index=0,
         data_ranges={},
+        symbols={},
         all_rows_match=True,
     )
     with pytest.raises(InternalError, match="planned without column 'other'"):
-        decode_native_rows(memoryview(bytes(4)), read, [other], text=TEXT_AS_STORED, dictionaries={}, path="p")
+        decode_native_rows(memoryview(bytes(4)), read, [other], text=TEXT_AS_STORED)

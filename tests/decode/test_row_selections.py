@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.format.pages import PartitionPages
-    from coldparquet.plan.model import RowGroupRead
+    from coldparquet.plan.model import Read
 
 ROWS = 600
 FIELDS: list[pa.Field[Any]] = [
@@ -89,9 +89,7 @@ def pages_of(file: SparseFile) -> PartitionPages | None:
     return found.pages
 
 
-def cut(
-    read: RowGroupRead, pages: PartitionPages | None, selection: RowSelection, whole: Sequence[int] = ()
-) -> RowGroupRead:
+def cut(read: Read, pages: PartitionPages | None, selection: RowSelection, whole: Sequence[int] = ()) -> Read:
     """Keep the pages that hold selected rows, but all pages of the columns ``whole``; runs of pages are one piece."""
     assert pages is not None
     columns, column_rows, pieces = [], [], []
@@ -313,7 +311,7 @@ def test_few_rows_of_many_pages_are_one_chunk(sparse_file: Any) -> None:
     assert {column.num_chunks for column in decoded.columns} == {1}
 
 
-def lying(file: SparseFile, name: str, selection: RowSelection, shift: int) -> RowGroupRead:
+def lying(file: SparseFile, name: str, selection: RowSelection, shift: int) -> Read:
     """Cut a column by an index that says of every page but the first that it begins ``shift`` rows earlier."""
     pages = pages_of(file)
     assert pages is not None

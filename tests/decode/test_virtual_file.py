@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.decode.row_group import OutputColumn
 from coldparquet.decode.virtual_file import RowGroupBuffer, VirtualFile, new_row_group_buffer
 from coldparquet.errors import FormatError, InternalError, UnsupportedError
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import canonical_type
 from coldparquet.plan.model import RowSelection
+
+if TYPE_CHECKING:
+    from coldparquet.plan.model import Read
 
 FILES = [
     VirtualFile(columns=(), rows=None, end=b"footer" + (6).to_bytes(4, "little") + b"PAR1"),
@@ -83,32 +83,16 @@ def written() -> bytes:
     return content
 
 
-class _WithCodec:
-    """A sidecar that names another codec in every chunk."""
-
-    def __init__(self, sidecar: Any, codec: int) -> None:
-        self._sidecar = sidecar
-        self._codec = codec
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sidecar, name)
-
-    def chunks(self, column: int) -> Any:
-        chunks = self._sidecar.chunks(column)
-        return SimpleNamespace(
-            codec=np.full_like(chunks.codec, self._codec), num_values=chunks.num_values, encodings=chunks.encodings
-        )
-
-
-def with_codec(sidecar: Any, codec: int) -> Any:
-    return _WithCodec(sidecar, codec)
+def with_codec(read: Read, codec: int) -> Read:
+    chunks = read.chunks.copy()
+    chunks["codec"] = codec
+    return replace(read, chunks=chunks)
 
 
 def test_lzo_is_refused_before_anything_is_fetched(sparse_file: Any) -> None:
     file = sparse_file(written())
-    lzo = with_codec(file.sidecar, 3)
     with pytest.raises(UnsupportedError, match="row group 0, column 'n': compressed with LZO") as caught:
-        new_row_group_buffer(file.plan(["n"])[0], lzo, path="data.parquet")
+        new_row_group_buffer(with_codec(file.plan(["n"])[0], 3))
     assert caught.value.kind == "UnsupportedCodec"
     assert caught.value.path == "data.parquet"
 
@@ -116,7 +100,7 @@ def test_lzo_is_refused_before_anything_is_fetched(sparse_file: Any) -> None:
 def test_an_unknown_codec_is_damage(sparse_file: Any) -> None:
     file = sparse_file(written())
     with pytest.raises(FormatError, match="there is no compression codec 9"):
-        new_row_group_buffer(file.plan(["n"])[0], with_codec(file.sidecar, 9), path=None)
+        new_row_group_buffer(with_codec(file.plan(["n"])[0], 9))
 
 
 def test_a_column_that_was_not_planned_is_a_bug_of_ours(sparse_file: Any) -> None:
@@ -128,7 +112,7 @@ def test_a_column_that_was_not_planned_is_a_bug_of_ours(sparse_file: Any) -> Non
 def test_a_type_that_the_column_cannot_have_had_is_a_bug_of_ours(sparse_file: Any) -> None:
     file = sparse_file(written())
     (n,) = file.outputs(["n"])
-    file.outputs = lambda _names: [OutputColumn(name="n", type=canonical_type(TypeTag.UUID), place=n.place)]
+    file.outputs = lambda _names: [replace(n, type=canonical_type(TypeTag.UUID))]
     with pytest.raises(InternalError, match="values of LONG were planned to become UUID"):
         file.decode(file.plan(["n"])[0], ["n"])
 

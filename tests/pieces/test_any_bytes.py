@@ -224,7 +224,8 @@ async def test_a_piece_reads_nothing_outside_of_its_table(tmp_path: Path) -> Non
         f"{tmp_path}/mine/../mine-too/2024-03-01/data.parquet",
     ):
         [share] = content.shares
-        elsewhere = dataclasses.replace(content, shares=(dataclasses.replace(share, data_path=path),))
+        moved = dataclasses.replace(share, data=dataclasses.replace(share.data, path=path))
+        elsewhere = dataclasses.replace(content, shares=(moved,))
         made = encode_piece(elsewhere, piece.numbers)
         with pytest.raises(FormatError, match="which is not in the table"):
             await read_logged(made)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import coldparquet as cp
 from coldparquet.pieces import read as open_stores
-from coldparquet.plan.model import RowGroupRead
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.open import open_store
 from coldparquet_testing.simulator import ColdStoreServer
@@ -98,7 +97,7 @@ async def test_late_reading_stays_within_what_the_piece_announced() -> None:
         second = [record for record in log if "matching row" in record.reason]
         # Pages travelled along: of the deferred columns a page or two are fetched, not a chunk.
         fetched_bytes += sum(record.fetched_bytes for record in second)
-    reads = [read for read in pieces.plan.row_groups if isinstance(read, RowGroupRead)]
+    reads = pieces.plan.row_groups
     whole = sum(read.deferred.bytes_wanted for read in reads if read.deferred is not None)
     assert 0 < fetched_bytes < whole / 20
 

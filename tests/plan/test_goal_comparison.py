@@ -16,7 +16,7 @@ from coldparquet.plan.model import MetadataRequest, SkippedPartition
 from tests.support.plan_pieces import SPEED, plan_of, read_of
 
 if TYPE_CHECKING:
-    from coldparquet.plan.model import RowGroupRead
+    from coldparquet.plan.model import Read
 
 KB = 1_000
 
@@ -46,7 +46,7 @@ def test_few_requests_take_one_round_trip() -> None:
 
 
 @st.composite
-def some_reads(draw: st.DrawFn) -> list[RowGroupRead]:
+def some_reads(draw: st.DrawFn) -> list[Read]:
     reads = []
     for partition in range(draw(st.integers(1, 3))):
         for row_group in range(draw(st.integers(0, 3))):
@@ -57,7 +57,7 @@ def some_reads(draw: st.DrawFn) -> list[RowGroupRead]:
 
 
 @given(some_reads(), st.lists(st.sampled_from([None, "STANDARD_IA", "GLACIER_IR", "SNOW"]), min_size=3, max_size=3))
-def test_a_goal_costs_what_a_plan_with_that_goal_costs(reads: list[RowGroupRead], classes: list[str | None]) -> None:
+def test_a_goal_costs_what_a_plan_with_that_goal_costs(reads: list[Read], classes: list[str | None]) -> None:
     compared = {cost.goal: cost for cost in compare_goals(plan_of(reads, classes=classes))}
     for goal in COALESCING_BY_GOAL:
         planned = plan_of(reads, ReadOptions(goal=goal), classes=classes)

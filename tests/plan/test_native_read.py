@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,9 +14,13 @@ from hypothesis import strategies as st
 from coldparquet.errors import FormatError, InternalError
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import canonical_type
-from coldparquet.plan.native import NativeColumn, NativeRead, RowSlices, data_edges, native_reads
-from coldparquet.plan.requests import place_native, plan_native_requests
+from coldparquet.options import Coalescing
+from coldparquet.plan.native import NativeColumn, RowSlices, cut_native, data_edges, native_reads
+from coldparquet.plan.requests import place, plan_requests
 from coldparquet.ranges import ByteRange
+
+if TYPE_CHECKING:
+    from coldparquet.plan.model import Read
 
 DIRECTORY = "db/trades/2024-03-01.12"
 
@@ -31,7 +35,11 @@ LABEL = column(2, "label", TypeTag.STRING)
 ABSENT = column(3, "absent", TypeTag.INT, top=None)
 
 
-def reads_of(columns: list[NativeColumn], slices: RowSlices, **data: list[tuple[int, int]]) -> tuple[NativeRead, ...]:
+def coalescing(gap_bytes: int, max_request_bytes: int) -> Coalescing:
+    return Coalescing(gap_bytes=gap_bytes, max_request_bytes=max_request_bytes, least_part_bytes=1)
+
+
+def reads_of(columns: list[NativeColumn], slices: RowSlices, **data: list[tuple[int, int]]) -> tuple[Read, ...]:
     """Plan slices; ``data`` says by column name where the data of each slice is."""
     ranges = {
         found.index: (
@@ -42,28 +50,34 @@ def reads_of(columns: list[NativeColumn], slices: RowSlices, **data: list[tuple[
         if found.name in data
     }
     return native_reads(
-        slices, columns, directory_path=DIRECTORY, partition_index=4, data_ranges=ranges, all_rows_match=True
+        slices,
+        columns,
+        directory_path=DIRECTORY,
+        partition_index=4,
+        data_ranges=ranges,
+        symbols={},
+        all_rows_match=True,
     )
 
 
 def test_slices_of_a_partition() -> None:
     slices = RowSlices.of(range(3, 10), rows_per_slice=4)
     first, second = reads_of([PRICE, NOTE, LABEL, ABSENT], slices, note=[(0, 40), (40, 90)], label=[(7, 20), (20, 60)])
-    assert [(file.column, file.role, file.path) for file in first.files] == [
+    assert [(file.column, file.role, file.path) for file in first.data.files] == [
         (0, "fixed", f"{DIRECTORY}/price.d"),
         (1, "auxiliary", f"{DIRECTORY}/note.i.3"),
         (1, "data", f"{DIRECTORY}/note.d.3"),
         (2, "auxiliary", f"{DIRECTORY}/label.i"),
         (2, "data", f"{DIRECTORY}/label.d"),
     ]
-    assert second.files is first.files
+    assert second.data is first.data
     assert (first.row_group, first.first_row, first.row_count) == (0, 3, 4)
     assert (second.row_group, second.first_row, second.row_count) == (1, 7, 3)
     # Rows 3-6 of the price; rows 5 and 6 of the note, whose files begin with row 5; one more offset than labels.
-    assert first.starts.tolist() == [24, 0, 0, 24, 7]
-    assert first.stops.tolist() == [56, 32, 40, 64, 20]
-    assert second.starts.tolist() == [56, 32, 40, 56, 20]
-    assert second.stops.tolist() == [80, 80, 90, 88, 60]
+    assert first.piece_starts.tolist() == [24, 0, 0, 24, 7]
+    assert first.piece_stops.tolist() == [56, 32, 40, 64, 20]
+    assert second.piece_starts.tolist() == [56, 32, 40, 56, 20]
+    assert second.piece_stops.tolist() == [80, 80, 90, 88, 60]
     assert first.buffer_offsets.tolist() == [0, 32, 64, 104, 144]
     assert first.bytes_wanted == 157
     assert first.columns == (0, 1, 2)
@@ -81,31 +95,29 @@ def test_rows_before_the_top_of_a_column_are_made() -> None:
 
 def test_a_slice_without_any_bytes() -> None:
     [read] = reads_of([ABSENT], RowSlices.of(range(8), rows_per_slice=8))
-    assert not read.files
+    assert not read.data.files
     assert not read.columns
     assert (read.bytes_wanted, read.made_columns) == (0, (3,))
-    assert plan_native_requests([read], column_names={}, gap_bytes=0, max_request_bytes=100) == ()
-    assert len(place_native([read], []).length_bytes) == 0
+    assert plan_requests([[read]], coalescing(0, 100)) == ()
+    assert len(place([read], []).length_bytes) == 0
 
 
 def test_no_rows_no_reads() -> None:
     assert reads_of([PRICE], RowSlices.of(range(5, 5), rows_per_slice=8)) == ()
-    assert plan_native_requests([], column_names={}, gap_bytes=0, max_request_bytes=100) == ()
-    assert len(place_native([], []).length_bytes) == 0
+    assert plan_requests([[]], coalescing(0, 100)) == ()
+    assert len(place([], []).length_bytes) == 0
 
 
 def test_reads_travel_to_other_processes() -> None:
     [read] = reads_of([PRICE], RowSlices.of(range(8), rows_per_slice=8))
     copied = pickle.loads(pickle.dumps(read))  # noqa: S301 - our own bytes
-    assert (copied.files, copied.bytes_wanted) == (read.files, read.bytes_wanted)
+    assert (copied.data.files, copied.bytes_wanted) == (read.data.files, read.bytes_wanted)
 
 
 def test_requests_say_which_rows_of_which_column_they_are_for() -> None:
     slices = RowSlices.of(range(100_000, 100_000 + 3_000), rows_per_slice=1_000)
     reads = reads_of([PRICE, LABEL], slices, label=[(0, 50), (50, 90), (90, 20_090)])
-    requests = plan_native_requests(
-        reads, column_names={0: "price", 2: "label"}, gap_bytes=0, max_request_bytes=16_000, stage=2
-    )
+    requests = plan_requests([reads], coalescing(0, 16_000), stage=2)
     assert [(request.path.rpartition("/")[2], request.byte_range, request.reason) for request in requests] == [
         ("price.d", ByteRange(800_000, 816_000), "rows 100,000-101,999: price"),
         ("price.d", ByteRange(816_000, 824_000), "rows 102,000-102,999: price"),
@@ -145,12 +157,14 @@ def test_every_byte_of_every_slice_is_placed_once(
     edges = list(zip(offsets[stored.first_rows].tolist(), offsets[stored.stop_rows].tolist(), strict=True))
     offsets_of_label = list(zip(offsets[slices.first_rows].tolist(), offsets[slices.stop_rows].tolist(), strict=True))
     reads = reads_of([PRICE, note, LABEL, ABSENT], slices, note=edges, label=offsets_of_label)
-    requests = plan_native_requests(reads, column_names={0: "price", 1: "note", 2: "label"}, **knobs)
-    placements = place_native(reads, requests)
+    requests = plan_requests(
+        [reads], coalescing(knobs["gap_bytes"], knobs["max_request_bytes"]), part_bytes=knobs["part_bytes"]
+    )
+    placements = place(reads, requests)
     assert all(request.byte_range.length_bytes <= knobs["max_request_bytes"] for request in requests)
 
     rng = np.random.default_rng(0)
-    files = {file.path: rng.integers(0, 256, 4096, dtype=np.uint8).tobytes() for file in reads[0].files}
+    files = {file.path: rng.integers(0, 256, 4096, dtype=np.uint8).tobytes() for file in reads[0].data.files}
     buffers = [bytearray(read.bytes_wanted) for read in reads]
     placed = [0] * len(reads)
     for number, request in enumerate(requests):
@@ -161,8 +175,8 @@ def test_every_byte_of_every_slice_is_placed_once(
             placed[copy.row_group_read] += copy.length_bytes
     for read, buffer, count in zip(reads, buffers, placed, strict=True):
         wanted = b"".join(
-            files[file.path][start:stop]
-            for file, start, stop in zip(read.files, read.starts.tolist(), read.stops.tolist(), strict=True)
+            files[read.data.files[file].path][start:stop]
+            for file, start, stop in zip(read.piece_files, read.piece_starts, read.piece_stops, strict=True)
         )
         assert buffer == wanted
         assert count == read.bytes_wanted
@@ -170,9 +184,22 @@ def test_every_byte_of_every_slice_is_placed_once(
 
 def test_requests_that_leave_bytes_out_are_a_bug() -> None:
     reads = reads_of([PRICE], RowSlices.of(range(8), rows_per_slice=4))
-    requests = plan_native_requests(reads, column_names={0: "price"}, gap_bytes=0, max_request_bytes=32)
+    requests = plan_requests([reads], coalescing(0, 32))
     with pytest.raises(InternalError, match="do not cover"):
-        place_native(reads, requests[:-1])
+        place(reads, requests[:-1])
+
+
+@pytest.mark.parametrize("from_end", [False, True])
+def test_slices_of_one_width_are_cut_to_rows(from_end: bool) -> None:
+    size = column(1, "size", TypeTag.INT, top=6)
+    [read] = reads_of([PRICE, size, ABSENT], RowSlices.of(range(2, 10), rows_per_slice=8))
+    cut = cut_native(read, 3, from_end=from_end)
+    assert (cut.first_row, cut.row_count, cut.row_group) == (7 if from_end else 2, 3, 0)
+    ranges = list(zip(cut.piece_starts.tolist(), cut.piece_stops.tolist(), strict=True))
+    assert ranges == ([(56, 80), (4, 16)] if from_end else [(16, 40), (0, 0)])
+    assert cut_native(read, 8, from_end=from_end) is read
+    [text] = reads_of([PRICE, LABEL], RowSlices.of(range(8), rows_per_slice=8), label=[(0, 50)])
+    assert cut_native(text, 3, from_end=from_end) is text
 
 
 def test_edges_of_strings() -> None:

@@ -10,23 +10,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
-from coldparquet.options import ReadOptions
+from coldparquet.format.types import TypeTag, canonical_type
+from coldparquet.options import Coalescing, ReadOptions
 from coldparquet.plan.model import (
+    CHUNK,
     MetadataRequest,
     PartitionRead,
     PlannedRequest,
     PrunedPartition,
+    Read,
     ReadPlan,
-    RowGroupRead,
     RowGroupsDropped,
+    StoredColumn,
+    StoredData,
     StoreSpeed,
 )
-from coldparquet.plan.requests import Placement, ReadsOfObject, place, plan_requests
+from coldparquet.plan.requests import Placement, place, plan_requests
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.text import human_bytes
 
 NAMES = dict(enumerate(["ts", "symbol", "price", "amount", "fee", "note"]))
 PATH = "bucket/trades/2024-03-01/data.parquet"
+DATA = StoredData(
+    decoder="parquet",
+    path=PATH,
+    columns={number: StoredColumn(name=name, type=canonical_type(TypeTag.LONG)) for number, name in NAMES.items()},
+    places={},
+)
 
 
 def row_group(
@@ -36,25 +46,25 @@ def row_group(
     partition_index: int = 0,
     rows: int = 100,
     all_rows_match: bool = False,
-) -> RowGroupRead:
-    return RowGroupRead(
+    data: StoredData | None = None,
+) -> Read:
+    return Read(
         partition_index=partition_index,
+        data=DATA if data is None else data,
         row_group=number,
         row_group_rows=rows,
-        selection=None,
         columns=tuple(chunks),
         column_rows=(None,) * len(chunks),
+        chunks=np.zeros(len(chunks), CHUNK),
         piece_columns=np.arange(len(chunks)),
         piece_starts=np.array([start for start, _ in chunks.values()], dtype=np.int64),
         piece_stops=np.array([stop for _, stop in chunks.values()], dtype=np.int64),
-        made_columns=(),
         all_rows_match=all_rows_match,
     )
 
 
-def requests_for(reads: list[RowGroupRead], *, gap: int = 0, cap: int = 1000) -> tuple[PlannedRequest, ...]:
-    of_object = ReadsOfObject(path=PATH, column_names=NAMES, reads=reads)
-    return plan_requests([of_object], gap_bytes=gap, max_request_bytes=cap)
+def requests_for(reads: list[Read], *, gap: int = 0, cap: int = 1000) -> tuple[PlannedRequest, ...]:
+    return plan_requests([reads], Coalescing(gap_bytes=gap, max_request_bytes=cap, least_part_bytes=1))
 
 
 def test_buffer_offsets_follow_file_order_not_column_order() -> None:
@@ -129,7 +139,7 @@ def test_row_group_without_chunks() -> None:
     ],
 )
 def test_requests_and_their_reasons(
-    reads: list[RowGroupRead], gap: int, cap: int, expected: list[tuple[int, int, str]]
+    reads: list[Read], gap: int, cap: int, expected: list[tuple[int, int, str]]
 ) -> None:
     requests = requests_for(reads, gap=gap, cap=cap)
     assert [(r.byte_range.start, r.byte_range.stop, r.reason) for r in requests] == expected
@@ -156,7 +166,7 @@ def test_requests_that_miss_a_chunk_are_a_bug() -> None:
 
 
 @st.composite
-def partitions(draw: st.DrawFn) -> list[RowGroupRead]:
+def partitions(draw: st.DrawFn) -> list[Read]:
     """Chunks anywhere, in any order, even overlapping, as damaged metadata may have them."""
     chunk = st.tuples(st.integers(0, 500), st.integers(0, 80)).map(lambda pair: (pair[0], sum(pair)))
     groups = draw(st.lists(st.dictionaries(st.integers(0, 5), chunk, max_size=6), max_size=6))
@@ -164,7 +174,7 @@ def partitions(draw: st.DrawFn) -> list[RowGroupRead]:
 
 
 @given(partitions(), st.integers(0, 100), st.integers(1, 200))
-def test_every_chunk_arrives_whole_at_its_place(reads: list[RowGroupRead], gap: int, cap: int) -> None:
+def test_every_chunk_arrives_whole_at_its_place(reads: list[Read], gap: int, cap: int) -> None:
     file = np.random.default_rng(1).integers(0, 256, 600, dtype=np.uint8)
     requests = requests_for(reads, gap=gap, cap=cap)
     placements = place(reads, requests)
@@ -211,9 +221,8 @@ def example_plan(*, limit: int | None = None) -> ReadPlan:
         request
         for index, reads in ((0, first), (2, third))
         for request in plan_requests(
-            [ReadsOfObject(path=partitions[index].data_path, column_names=NAMES, reads=reads)],
-            gap_bytes=64,
-            max_request_bytes=4096,
+            [[dataclasses.replace(read, data=dataclasses.replace(DATA, path=partitions[index].data_path)) for read in reads]],
+            Coalescing(gap_bytes=64, max_request_bytes=4096, least_part_bytes=1),
         )
     ]
     return ReadPlan(

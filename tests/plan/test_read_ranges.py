@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.options import Coalescing
-from coldparquet.plan.native import NativeFile, NativeRead
-from coldparquet.plan.requests import ReadRanges, ReadsOfObject, plan_native_requests, plan_requests, shortened_to
-from tests.support.plan_pieces import Ranges, read_of
+from coldparquet.plan.model import CHUNK, Read, StoredData, StoredFile
+from coldparquet.plan.requests import ReadRanges, plan_requests, shortened_to
+from tests.support.plan_pieces import DATA, Ranges, read_of
 
 if TYPE_CHECKING:
-    from coldparquet.plan.model import PlannedRequest, RowGroupRead
+    from coldparquet.plan.model import PlannedRequest
 
 
 @st.composite
@@ -23,15 +24,13 @@ def ranges(draw: st.DrawFn) -> Ranges:
     return [(start, start + draw(st.integers(0, 400))) for start in starts]
 
 
-def native_read(index: int, slices: Ranges) -> NativeRead:
-    files = tuple(
-        NativeFile(column=number, role="fixed", path=f"t/{index}/c{number}.d") for number in range(len(slices))
+def native_read(index: int, slices: Ranges) -> Read:
+    numbers = range(len(slices))
+    files = tuple(StoredFile(column=number, role="fixed", path=f"t/{index}/c{number}.d") for number in numbers)
+    data = StoredData(decoder="native", path=f"t/{index}", columns=DATA.columns, places={}, files=files)
+    return replace(
+        read_of(slices, partition_index=index), data=data, chunks=np.empty(0, CHUNK), piece_files=np.array(numbers)
     )
-    return NativeRead(
-        partition_index=index, row_group=0, first_row=0, row_count=1, files=files,
-        starts=np.array([start for start, _ in slices], np.int64), stops=np.array([stop for _, stop in slices], np.int64),
-        made_columns=(), all_rows_match=True,
-    )  # fmt: skip
 
 
 @given(st.lists(st.tuples(st.booleans(), ranges(), ranges()), max_size=4), st.integers(0, 300), st.integers(1, 700))
@@ -39,19 +38,14 @@ def test_requests_of_a_table_are_counted_at_once(
     partitions: list[tuple[bool, Ranges, Ranges]], gap_bytes: int, longest: int
 ) -> None:
     coalescing = Coalescing(gap_bytes=gap_bytes, max_request_bytes=longest, least_part_bytes=100)
-    knobs = {"gap_bytes": gap_bytes, "max_request_bytes": longest, "part_bytes": 150}
-    reads: list[RowGroupRead | NativeRead] = []
+    reads: list[Read] = []
     requests: list[PlannedRequest] = []
     for index, (is_native, first, second) in enumerate(partitions):
-        names = dict.fromkeys(range(16), "c")
+        of_partition = [read_of(some, partition_index=index, row_group=n) for n, some in enumerate((first, second))]
         if is_native:
-            native = [native_read(index, first)]
-            reads += native
-            requests += plan_native_requests(native, column_names=names, **knobs)
-        else:
-            row_groups = [read_of(some, partition_index=index, row_group=n) for n, some in enumerate((first, second))]
-            reads += row_groups
-            requests += plan_requests([ReadsOfObject(path="t", column_names=names, reads=row_groups)], **knobs)
+            of_partition = [native_read(index, first)]
+        reads += of_partition
+        requests += plan_requests([of_partition], coalescing, part_bytes=150)
     found = ReadRanges.of(reads)
     assert found is not None
     lengths = found.request_lengths(coalescing, part_bytes=150)
@@ -80,11 +74,8 @@ def test_offsets_without_room_on_the_axis() -> None:
 @given(ranges(), st.data())
 def test_shortened_requests_bring_what_is_left_and_nothing_else(whole: Ranges, data: st.DataObject) -> None:
     """Pieces of what was announced, as late reading leaves them."""
-    announced = plan_requests(
-        [ReadsOfObject(path="t", column_names=dict.fromkeys(range(8), "c"), reads=[read_of(whole)])],
-        gap_bytes=50,
-        max_request_bytes=300,
-    )
+    coalescing = Coalescing(gap_bytes=50, max_request_bytes=300, least_part_bytes=100)
+    announced = plan_requests([[read_of(whole)]], coalescing)
     left = [
         (start + cut, stop)
         for start, stop in whole

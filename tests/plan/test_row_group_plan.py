@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coldparquet.options import ReadOptions
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.predicate import col
 from coldparquet.plan.row_groups import prune_row_groups
@@ -43,7 +44,7 @@ def planned(file: SparseFile, names: list[str], predicate: Predicate, **options:
         output_columns=[file.names.index(name) for name in names],
         predicate=bound,
         predicate_columns={field.index: field.index for field in bound.fields()},
-        **({"use_statistics": True, "make_constant_columns": True} | options),
+        options=ReadOptions(**options),
     )
 
 
@@ -55,7 +56,7 @@ def listed(file: SparseFile, plan: PrunedRowGroups) -> list[tuple[int, str, str,
             " ".join(file.names[column] for column in read.made_columns),
             read.all_rows_match,
         )
-        for read in plan.reads_of(slice(0, 3), partition_index=0)
+        for read in plan.reads_of(slice(0, 3), file.data(), partition_index=0)
     ]
 
 
@@ -74,6 +75,6 @@ def test_constants_of_the_predicate_are_made_as_well(file: SparseFile) -> None:
 
 
 def test_without_statistics_only_nulls_are_known(file: SparseFile) -> None:
-    plan = planned(file, ["k", "e"], col("n") >= 15, use_statistics=False)
+    plan = planned(file, ["k", "e"], col("n") >= 15, statistics=False)
     assert listed(file, plan) == [(row_group, "n k", "e", False) for row_group in range(3)]
     assert plan.report is None

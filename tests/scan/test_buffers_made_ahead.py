@@ -10,7 +10,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import UnsupportedError
 from coldparquet.maintenance.index import index_table
-from coldparquet.scan.planned import PlannedParquet
+from coldparquet.scan import arriving
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
 
@@ -34,13 +34,13 @@ async def partition(tmp_path: Path) -> Path:
 def makers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the threads that made buffers."""
     names: list[str] = []
-    new_buffer = PlannedParquet.new_buffer
+    new_buffer = arriving.new_buffer
 
-    def noted(self: PlannedParquet, read: Any) -> Any:
+    def noted(read: Any) -> Any:
         names.append(threading.current_thread().name)
-        return new_buffer(self, read)
+        return new_buffer(read)
 
-    monkeypatch.setattr(PlannedParquet, "new_buffer", noted)
+    monkeypatch.setattr(arriving, "new_buffer", noted)
     return names
 
 
@@ -63,10 +63,10 @@ async def test_a_thread_makes_them_while_a_store_is_slow(partition: Path, tmp_pa
 async def test_an_error_of_that_thread_reaches_the_reader(
     partition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_self: PlannedParquet, _read: Any) -> None:
+    def refuse(_read: Any) -> None:
         raise UnsupportedError("compressed with LZO", kind="UnsupportedCodec")
 
-    monkeypatch.setattr(PlannedParquet, "new_buffer", refuse)
+    monkeypatch.setattr(arriving, "new_buffer", refuse)
     with ColdStoreServer(tmp_path, SLOW) as server:
         async with cp.open_partition(
             f"s3://bucket/db/{partition.name}", storage_options=server.storage_options

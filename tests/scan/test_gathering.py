@@ -14,37 +14,43 @@ from coldparquet.options import MIB
 from coldparquet.plan.model import PlannedRequest
 from coldparquet.plan.requests import Placements, place_ranges
 from coldparquet.ranges import ByteRange
+from coldparquet.scan import arriving
 from coldparquet.scan.arriving import PartitionFetches
 from coldparquet.scan.memory import Lease, Quota
 
 FILE_BYTES = 6 * MIB
 
 
-class Pieces:
-    """A partition whose reads are lists of ranges, each behind the other in its buffer; or one range, in place."""
+def places_of(reads: list[Any], requests: list[PlannedRequest]) -> Placements:
+    """Let reads be lists of ranges, each behind the other in its buffer; or one range, in place."""
+    ranges = [(begin, stop, number) for number, read in enumerate(reads) for begin, stop in read]
+    lengths = [stop - begin for begin, stop, _ in ranges]
+    befores = [sum(stop - begin for begin, stop in read[:place]) for read in reads for place in range(len(read))]
+    assert len(befores) == len(lengths)
+    return place_ranges(
+        np.array([begin for begin, _, _ in ranges]),
+        np.array([stop for _, stop, _ in ranges]),
+        np.array(befores),
+        np.array([number for _, _, number in ranges]),
+        np.array([request.byte_range.start for request in requests]),
+        np.array([request.byte_range.stop for request in requests]),
+    )
 
-    def place(self, reads: list[Any], requests: list[PlannedRequest]) -> Placements:
-        ranges = [(begin, stop, number) for number, read in enumerate(reads) for begin, stop in read]
-        lengths = [stop - begin for begin, stop, _ in ranges]
-        befores = [sum(stop - begin for begin, stop in read[:place]) for read in reads for place in range(len(read))]
-        assert len(befores) == len(lengths)
-        return place_ranges(
-            np.array([begin for begin, _, _ in ranges]),
-            np.array([stop for _, stop, _ in ranges]),
-            np.array(befores),
-            np.array([number for _, _, number in ranges]),
-            np.array([request.byte_range.start for request in requests]),
-            np.array([request.byte_range.stop for request in requests]),
-        )
 
-    def stays_in_place(self, read: Any) -> bool:
-        return len(read) == 1 and read[0][1] - read[0][0] >= MIB
+def stays_in_place(read: Any) -> bool:
+    return len(read) == 1 and read[0][1] - read[0][0] >= MIB
 
-    def buffer_in_place(self, read: Any, answer: bytes, start: int) -> bytes:
-        return answer[read[0][0] - start : read[0][1] - start]
 
-    def new_buffer(self, read: Any) -> PlacedBuffer:
-        return PlacedBuffer(sum(stop - begin for begin, stop in read))
+def buffer_in_place(read: Any, answer: bytes, start: int) -> bytes:
+    return answer[read[0][0] - start : read[0][1] - start]
+
+
+@pytest.fixture(autouse=True)
+def _lists_as_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arriving, "place", places_of)
+    monkeypatch.setattr(arriving, "stays_in_place", stays_in_place)
+    monkeypatch.setattr(arriving, "row_group_in_place", buffer_in_place)
+    monkeypatch.setattr(arriving, "new_buffer", lambda read: PlacedBuffer(sum(stop - begin for begin, stop in read)))
 
 
 def random_reads(random: np.random.Generator) -> list[Any]:
@@ -71,11 +77,10 @@ async def test_every_byte_arrives_whenever_answers_come_and_all_memory_comes_bac
         PlannedRequest(partition_index=0, path="p", byte_range=ByteRange(begin, stop), reason="")
         for begin, stop in pairwise(borders)
     ]
-    partition: Any = Pieces()
-    placed = partition.place(reads, requests)
+    placed = places_of(reads, requests)
     requests = [requests[number] for number in np.diff(placed.first_of_request).nonzero()[0]]
     room = Quota(1)
-    fetches = PartitionFetches(requests, reads, partition, room)
+    fetches = PartitionFetches(requests, reads, room)
     wanted = len(reads) if seed % 2 else int(len(reads) * 0.7)
     under_way: list[Any] = []
     begun: list[Any] = []
@@ -111,10 +116,9 @@ def answer_now(fetch: Any, file: bytes) -> None:
 
 
 async def test_what_failed_fails_for_those_who_begin_later() -> None:
-    partition: Any = Pieces()
     request = PlannedRequest(partition_index=0, path="p", byte_range=ByteRange(0, 20), reason="")
     room = Quota(1)
-    fetches = PartitionFetches([request], [[(0, 10)], [(10, 20)]], partition, room)  # type: ignore[list-item]
+    fetches = PartitionFetches([request], [[(0, 10)], [(10, 20)]], room)  # type: ignore[list-item]
     first, [fetch] = fetches.join(0, Lease(room, turn=0))
     fetch.fail(ValueError("gone"))
     second, new = fetches.join(1, Lease(room, turn=1))

@@ -18,9 +18,9 @@ from coldparquet.options import MIB
 from coldparquet.plan.model import PlannedRequest
 from coldparquet.plan.requests import Placements
 from coldparquet.ranges import ByteRange
+from coldparquet.scan import arriving
 from coldparquet.scan.arriving import PartitionFetches
 from coldparquet.scan.memory import Lease, Quota
-from coldparquet.scan.planned import PlannedParquet
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.simulator.faults import FaultRule
 
@@ -64,16 +64,16 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def note(name: str) -> None:
-        method = getattr(PlannedParquet, name)
+        method = getattr(arriving, name)
 
         def noted(*arguments: Any) -> Any:
             names.append(name)
             return method(*arguments)
 
-        monkeypatch.setattr(PlannedParquet, name, noted)
+        monkeypatch.setattr(arriving, name, noted)
 
     note("new_buffer")
-    note("buffer_in_place")
+    note("row_group_in_place")
     return names
 
 
@@ -101,14 +101,14 @@ async def test_each_row_group_is_a_request_of_its_own(bucket: Path, rows: pa.Tab
     found, requests = await scan(bucket, EACH_ALONE)
     assert same(found, rows)
     assert requests == ROW_GROUPS
-    assert made == ["buffer_in_place"] * ROW_GROUPS
+    assert made == ["row_group_in_place"] * ROW_GROUPS
 
 
 async def test_one_answer_serves_several_row_groups(bucket: Path, rows: pa.Table, made: list[str]) -> None:
     found, requests = await scan(bucket, ALL_AT_ONCE)
     assert same(found, rows)
     assert requests == 1
-    assert made == ["buffer_in_place"] * ROW_GROUPS
+    assert made == ["row_group_in_place"] * ROW_GROUPS
 
 
 async def test_a_filter_sees_the_same_rows(bucket: Path, rows: pa.Table) -> None:
@@ -127,7 +127,7 @@ async def test_a_body_that_breaks_off_is_completed(bucket: Path, rows: pa.Table,
     found, requests = await scan(bucket, EACH_ALONE, store=ColdStoreOptions(faults=(CUT,)))
     assert same(found, rows)
     assert requests == ROW_GROUPS + 1
-    assert made == ["buffer_in_place"] * ROW_GROUPS
+    assert made == ["row_group_in_place"] * ROW_GROUPS
 
 
 async def test_damaged_pages_name_row_group_and_column(bucket: Path) -> None:
@@ -141,34 +141,30 @@ async def test_damaged_pages_name_row_group_and_column(bucket: Path) -> None:
         await scan(bucket, EACH_ALONE)
 
 
-class InPlace:
-    """A partition whose reads all stay in place, 1 MiB each."""
-
-    def place(self, reads: list[Any], _requests: Any) -> Placements:
-        each = np.arange(len(reads))
-        return Placements(
-            row_group_read=each,
-            source_offset=each * MIB,
-            destination_offset=each,
-            length_bytes=np.full(len(reads), MIB),
-            first_of_request=np.array([0, len(reads)]),
-        )
-
-    def stays_in_place(self, _read: Any) -> bool:
-        return True
-
-    def buffer_in_place(self, read: Any, answer: bytes, answer_start: int) -> Any:
-        return read, answer, answer_start
+def places_of(reads: list[Any], _requests: Any) -> Placements:
+    """Let every read have 1 MiB."""
+    each = np.arange(len(reads))
+    return Placements(
+        row_group_read=each,
+        source_offset=each * MIB,
+        destination_offset=each,
+        length_bytes=np.full(len(reads), MIB),
+        first_of_request=np.array([0, len(reads)]),
+    )
 
 
-async def test_a_shared_answer_counts_once_until_the_last_row_group_has_done_with_it() -> None:
+async def test_a_shared_answer_counts_once_until_the_last_row_group_has_done_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arriving, "place", places_of)
+    monkeypatch.setattr(arriving, "stays_in_place", lambda _read: True)
+    monkeypatch.setattr(arriving, "row_group_in_place", lambda *arguments: arguments)
     answer, room = bytes(3 * MIB), Quota(3 * MIB)
-    partition: Any = InPlace()
     reads: list[Any] = ["first", "second", "dropped"]
     request = PlannedRequest(
         partition_index=0, path="day/data.parquet", byte_range=ByteRange(50, 50 + 3 * MIB), reason="row groups"
     )
-    fetches = PartitionFetches([request], reads, partition, room)
+    fetches = PartitionFetches([request], reads, room)
     first, [fetch] = fetches.join(0, Lease(room, turn=0))  # the turn of the others has not come
     fetch.distribute(answer)
     await first.complete()

@@ -20,8 +20,10 @@ from coldparquet.format.partition_names import recorded_directory_name
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.types import canonical_type
+from coldparquet.options import Coalescing
+from coldparquet.plan.columns import TableColumn
 from coldparquet.plan.native import NativeColumn, NativeSymbol
-from coldparquet.plan.requests import place_native, plan_native_requests
+from coldparquet.plan.requests import place, plan_requests
 from coldparquet.scan.native import plan_native_rows
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.memory import MemoryStore
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
     from coldparquet.decode.arrow import TextAs
     from coldparquet.plan.model import PlannedRequest
-    from coldparquet.scan.planned import NativePlan
+    from coldparquet.scan.model import NativePlan
     from coldparquet.storage.base import ObjectStore
 
 
@@ -82,6 +84,11 @@ class NativeReading:
     slices: tuple[pa.Table, ...]
 
 
+def table_column(column: NativeColumn) -> TableColumn:
+    """Return a column as its table describes it."""
+    return TableColumn(index=column.index, name=column.name, id=column.index, type=column.type)
+
+
 async def read_native(
     partition: NativePartition,
     store: ObjectStore,
@@ -111,13 +118,8 @@ async def read_native(
         limit=limit,
         symbols=SymbolDictionaries(checked, str(partition.table_path)),
     )
-    requests = plan_native_requests(
-        plan.reads,
-        column_names={column.index: column.name for column in wanted},
-        gap_bytes=0,
-        max_request_bytes=max_request_bytes,
-    )
-    placements = place_native(plan.reads, requests)
+    requests = plan_requests([plan.reads], Coalescing(gap_bytes=0, max_request_bytes=max_request_bytes))
+    placements = place(plan.reads, requests)
     buffers = [PlacedBuffer(read.bytes_wanted) for read in plan.reads]
     for number, request in enumerate(requests):
         answer = await store.get(
@@ -127,7 +129,7 @@ async def read_native(
             fetched = memoryview(answer.data)[copy.source_offset :][: copy.length_bytes]
             buffers[copy.row_group_read].place(copy.destination_offset, fetched)
     slices = tuple(
-        decode_native_rows(buffer.bytes(), read, wanted, text=text, dictionaries=plan.dictionaries, path=directory_path)
+        decode_native_rows(buffer.bytes(), read, [table_column(column) for column in wanted], text=text)
         for buffer, read in zip(buffers, plan.reads, strict=True)
     )
     return NativeReading(plan=plan, requests=requests, slices=slices)

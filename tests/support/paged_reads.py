@@ -6,35 +6,35 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.plan.model import RowGroupRead, RowSelection
+from coldparquet.plan.model import CHUNK, Read, RowSelection, StoredData
 from tests.support.paged_columns import LONG, Chunk, Partition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def whole_read(
-    partition: Partition, row_group: int, columns: Sequence[int], made: tuple[int, ...] = ()
-) -> RowGroupRead:
+def whole_read(partition: Partition, row_group: int, columns: Sequence[int], made: tuple[int, ...] = ()) -> Read:
     chunks = [partition.sidecar.chunks(column) for column in columns]
     starts = np.array([chunk.byte_range_start[row_group] for chunk in chunks], dtype=np.int64)
     lengths = np.array([chunk.total_compressed_bytes[row_group] for chunk in chunks], dtype=np.int64)
-    return RowGroupRead(
+    return Read(
         partition_index=0,
+        data=StoredData(decoder="parquet", path="t", columns={}, places={}, pages=partition.pages),
         row_group=row_group,
         row_group_rows=int(partition.sidecar.row_counts[row_group]),
-        selection=None,
         columns=tuple(columns),
         column_rows=(None,) * len(columns),
+        chunks=np.zeros(len(columns), CHUNK),
         piece_columns=np.arange(len(columns)),
         piece_starts=starts,
         piece_stops=starts + lengths,
         made_columns=made,
+        made_values=(None,) * len(made),
         all_rows_match=False,
     )
 
 
-def pieces(read: RowGroupRead) -> list[tuple[int, int, int]]:
+def pieces(read: Read) -> list[tuple[int, int, int]]:
     """Sidecar index of the column, start and stop of each piece."""
     columns = [read.columns[position] for position in read.piece_columns.tolist()]
     return list(zip(columns, read.piece_starts.tolist(), read.piece_stops.tolist(), strict=True))

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coldparquet.format.types import TypeTag, canonical_type
 from coldparquet.options import ReadOptions
 from coldparquet.plan.coalescing import choose_coalescing
-from coldparquet.plan.model import PartitionRead, ReadPlan, RowGroupRead, StoreSpeed
-from coldparquet.plan.requests import ReadsOfObject, plan_requests
+from coldparquet.plan.model import CHUNK, PartitionRead, Read, ReadPlan, StoredColumn, StoredData, StoreSpeed
+from coldparquet.plan.requests import plan_requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,19 +19,24 @@ if TYPE_CHECKING:
 
 Ranges = list[tuple[int, int]]
 SPEED = StoreSpeed(connections=32)
+DATA = StoredData(
+    decoder="parquet",
+    path="t",
+    columns={number: StoredColumn(name=f"c{number}", type=canonical_type(TypeTag.LONG)) for number in range(200)},
+    places={},
+)
+"""The data of any partition."""
 
 
-def read_of(
-    ranges: Ranges, *, partition_index: int = 0, row_group: int = 0, deferred: RowGroupRead | None = None
-) -> RowGroupRead:
+def read_of(ranges: Ranges, *, partition_index: int = 0, row_group: int = 0, deferred: Read | None = None) -> Read:
     """A row group of which these ranges are fetched, each a column of its own."""
     columns = tuple(range(len(ranges)))
-    return RowGroupRead(
-        partition_index=partition_index, row_group=row_group, row_group_rows=100, selection=None, columns=columns,
-        column_rows=(None,) * len(ranges), piece_columns=np.arange(len(ranges)),
+    return Read(
+        partition_index=partition_index, data=DATA, row_group=row_group, row_group_rows=100, columns=columns,
+        column_rows=(None,) * len(ranges), chunks=np.zeros(len(ranges), CHUNK), piece_columns=np.arange(len(ranges)),
         piece_starts=np.array([start for start, _ in ranges], np.int64),
         piece_stops=np.array([stop for _, stop in ranges], np.int64),
-        made_columns=(), all_rows_match=True, deferred=deferred,
+        all_rows_match=True, deferred=deferred,
     )  # fmt: skip
 
 
@@ -42,7 +48,7 @@ def partition_of(name: str, **facts: Any) -> PartitionRead:
 
 
 def requests_of(
-    reads: Sequence[RowGroupRead],
+    reads: Sequence[Read],
     options: ReadOptions,
     *,
     speed: StoreSpeed,
@@ -53,20 +59,17 @@ def requests_of(
     if not reads:
         return []
     coalescing = choose_coalescing(options, speed, storage_class)
-    names = {column: f"c{column}" for read in reads for column in read.columns}
     stages = [(1, list(reads)), *((2, [read.deferred]) for read in reads if read.deferred is not None)]
     return [
         request
         for stage, of_stage in stages
         for request in plan_requests(
-            [ReadsOfObject(path="t", column_names=names, reads=of_stage)], gap_bytes=coalescing.gap_bytes,
-            max_request_bytes=coalescing.max_request_bytes, part_bytes=part_bytes, stage=stage,
-        )
+            [of_stage], coalescing, part_bytes=part_bytes, stage=stage)
     ]  # fmt: skip
 
 
 def plan_of(
-    reads: Sequence[RowGroupRead],
+    reads: Sequence[Read],
     options: ReadOptions | None = None,
     *,
     classes: Sequence[str | None] = (None,),

@@ -40,7 +40,7 @@ from coldparquet.decode.expansion import (
 )
 from coldparquet.decode.filter import filter_rows
 from coldparquet.decode.parquet_reader import ChunkLabel, read_columns
-from coldparquet.decode.virtual_file import CODECS, column_leaf, one_column_file
+from coldparquet.decode.virtual_file import CODECS, leaf_of, one_column_file
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.page_headers import PageType, count_values, first_page, iterate_pages
 from coldparquet.format.parquet_schema import LeafSpec
@@ -59,8 +59,7 @@ if TYPE_CHECKING:
     from coldparquet.decode.arrow import TextAs
     from coldparquet.decode.virtual_file import ReadFiles, VirtualColumn, VirtualFile
     from coldparquet.format.page_headers import Page
-    from coldparquet.format.sidecar import Sidecar
-    from coldparquet.plan.model import RowGroupRead, RowSelection
+    from coldparquet.plan.model import Read, RowSelection
 
 
 _WRONG_INDEX = "the page index is wrong, or the file is damaged: read with ReadOptions(page_index='never')"
@@ -216,40 +215,30 @@ class FetchedColumns:
     Args:
         buffer: The virtual files, complete.
         read: The read that they hold.
-        sidecar: The partition's sidecar.
-        path: The Parquet file, for error messages.
         check_page_checksums: Whether to compare the CRC-32 of each page that has one.
         most_bytes: Approximate memory limit; None for none.
     """
 
-    def __init__(  # noqa: PLR0913 - what to decode, and how
-        self,
-        buffer: ReadFiles,
-        read: RowGroupRead,
-        sidecar: Sidecar,
-        *,
-        path: str | None,
-        check_page_checksums: bool,
-        most_bytes: int | None,
-    ) -> None:
+    def __init__(self, buffer: ReadFiles, read: Read, *, check_page_checksums: bool, most_bytes: int | None) -> None:
         self._most_bytes = most_bytes
         self._check_page_checksums = check_page_checksums
         self._buffer = buffer
         self._bytes = buffer.bytes()
         self._read = read
-        self._sidecar = sidecar
-        self._types = [sidecar.column_type(column) for column in read.columns]
+        self._columns = [read.data.columns[column] for column in read.columns]
+        self._leaves = [leaf_of(column) for column in self._columns]
+        self._codecs: list[int] = read.chunks["codec"].tolist()
         self.labels = [
-            ChunkLabel(path=path, row_group=read.row_group_in_file, columns=(sidecar.column(column).name,))
-            for column in read.columns
+            ChunkLabel(path=read.data.path, row_group=read.row_group, columns=(column.name,))
+            for column in self._columns
         ]
         """Each column, for error messages."""
 
     def decode(self, *, text: TextAs, known: Mapping[int | None, pa.Array[Any]]) -> list[pa.ChunkedArray[Any]]:
         """Decode every column."""
-        if not self._sidecar.is_writer_known:
+        if not self._read.data.is_writer_known:
             for position, label in enumerate(self.labels):
-                check_compression_marks(b"".join(self._pieces(position)), self._codec(position), label)
+                check_compression_marks(b"".join(self._pieces(position)), self._codecs[position], label)
         decoded: dict[int, pa.ChunkedArray[Any]] = {}
         for file_index, file in enumerate(self._buffer.files):
             decoded |= self._decode_file(file_index, file, text, known)
@@ -268,7 +257,7 @@ class FetchedColumns:
         if self._most_bytes is not None:
             for column in file.columns:
                 position = column.position
-                if is_boundless(self._codec(position)) and may_decompress_to(column.length_bytes, self._most_bytes):
+                if is_boundless(self._codecs[position]) and may_decompress_to(column.length_bytes, self._most_bytes):
                     label, pages = self.labels[position], self._pages(column)
                     check_decompressed_size(pages, self._most_bytes, label, row_count=held_rows)
                 self._check_value_bytes(column, held_rows, self._most_bytes)
@@ -283,8 +272,8 @@ class FetchedColumns:
 
     def _check_value_bytes(self, column: VirtualColumn, row_count: int, most_bytes: int) -> None:
         """Refuse pages of few bytes whose values would exceed the memory limit."""
-        leaf = column_leaf(self._sidecar, self._read.columns[column.position])
-        codec, label = self._codec(column.position), self.labels[column.position]
+        leaf = self._leaves[column.position]
+        codec, label = self._codecs[column.position], self.labels[column.position]
         if leaf.physical_type is not PhysicalType.BYTE_ARRAY or row_count < 2:
             return
         pages = self._pages(column)
@@ -302,12 +291,12 @@ class FetchedColumns:
             check_decoded_size(pages, size_bytes, most_bytes, label, row_count=row_count)
 
     def _is_text(self, position: int) -> bool:
-        stored = self._types[position]
+        stored = self._columns[position].type
         return stored.arrow.name in {"string", "dictionary"} and not stored.raw_array
 
     def _is_to_be_dictionary(self, column: VirtualColumn, row_count: int, text: TextAs) -> bool:
         """Tell whether a text column becomes dictionary-encoded: on request, or because other forms are too large."""
-        stored = self._types[column.position]
+        stored = self._columns[column.position].type
         type_: Any = arrow_type(stored, text=text)
         if pa.types.is_dictionary(type_) or not self._is_text(column.position) or self._most_bytes is None:
             return pa.types.is_dictionary(type_)
@@ -316,7 +305,7 @@ class FetchedColumns:
             return False
         longest_bytes = longest_text(
             self._pages(column),
-            codec=self._codec(column.position),
+            codec=self._codecs[column.position],
             label=self.labels[column.position],
             check_page_checksums=self._check_page_checksums,
         )
@@ -336,7 +325,7 @@ class FetchedColumns:
             strings = known.get(self._read.columns[column.position])
             entry_count = None
             if strings is None:
-                codec = self._codec(column.position)
+                codec = self._codecs[column.position]
                 entry_count = distinct_entries(self._pages(column), codec, row_count=row_count)
             if entry_count is not None:
                 entry_counts[column] = entry_count
@@ -357,10 +346,10 @@ class FetchedColumns:
     ) -> pa.ChunkedArray[Any] | None:
         return decode_dictionary_chunk(
             self._pages(column),
-            codec=self._codec(column.position),
-            created_by=self._sidecar.created_by,
+            codec=self._codecs[column.position],
+            created_by=self._read.data.created_by,
             row_count=row_count,
-            max_def_level=self._sidecar.column(self._read.columns[column.position]).max_def_level,
+            max_def_level=self._leaves[column.position].max_def_level,
             label=self.labels[column.position],
             known=known,
             check_page_checksums=self._check_page_checksums,
@@ -377,7 +366,7 @@ class FetchedColumns:
         int96 = {
             column.name: self.labels[column.position]
             for column in columns
-            if self._types[column.position].physical_type is PhysicalType.INT96
+            if self._columns[column.position].type.physical_type is PhysicalType.INT96
         }
         if int96:
             in_seconds = read_columns(
@@ -399,9 +388,9 @@ class FetchedColumns:
             raise InternalError("a column whose pages were all fetched is in no virtual file")
         lists = decode_list_pages(
             self._pieces(position),
-            column_leaf(self._sidecar, self._read.columns[position]),
-            codec=self._codec(position),
-            created_by=self._sidecar.created_by,
+            self._leaves[position],
+            codec=self._codecs[position],
+            created_by=self._read.data.created_by,
             rows=rows,
             label=self.labels[position],
             check_page_checksums=self._check_page_checksums,
@@ -423,9 +412,6 @@ class FetchedColumns:
     @cached_property
     def _piece_offsets(self) -> npt.NDArray[np.int64]:
         return self._read.buffer_offsets
-
-    def _codec(self, position: int) -> int:
-        return int(self._sidecar.chunks(self._read.columns[position]).codec[self._read.row_group])
 
 
 def _check_int96_range(seconds: pa.ChunkedArray[Any], label: ChunkLabel) -> None:

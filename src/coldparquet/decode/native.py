@@ -22,12 +22,12 @@ from coldparquet.decode.arrow import (
 )
 from coldparquet.decode.parquet_reader import RowsLabel, check_values
 from coldparquet.errors import InternalError, UnsupportedError
-from coldparquet.format.native import INLINED_VALUE_OFFSET, MAX_INLINED_BYTES, EntryKind, VariableLayout
+from coldparquet.format.native import INLINED_VALUE_OFFSET, MAX_INLINED_BYTES, EntryKind, VariableLayout, native_layout
 from coldparquet.format.table_file_text import UNIT_BYTES, utf16_to_utf8
 from coldparquet.format.type_codes import TypeTag, is_decimal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from coldparquet.format.native import FixedLayout, Mask, Offsets
     from coldparquet.format.table_file_text import Utf8Strings
     from coldparquet.format.types import ColumnType
-    from coldparquet.plan.native import FileRole, NativeColumn, NativeRead
+    from coldparquet.plan.columns import TableColumn
+    from coldparquet.plan.model import FileRole, Read, StoredColumn
 
     ByteArray = npt.NDArray[np.uint8]
 
@@ -300,55 +301,43 @@ def _byte_strings(type_: Any, is_null: Mask, offsets: npt.NDArray[Any], data: by
     return pa.Array.from_buffers(type_, len(is_null), [validity(is_null), positions, pa.py_buffer(data)])
 
 
-def decode_native_rows(  # noqa: PLR0913 - one slice, what is known of it and how to show it
-    buffer: memoryview,
-    read: NativeRead,
-    columns: Sequence[NativeColumn],
-    *,
-    text: TextAs,
-    dictionaries: Mapping[int, Utf8Strings],
-    path: str,
-) -> pa.Table:
+def decode_native_rows(buffer: memoryview, read: Read, columns: Sequence[TableColumn], *, text: TextAs) -> pa.Table:
     """Decode one slice of a native partition. Blocks."""
     if not columns:
         return rows_without_columns(read.row_count)
-    slice_ = _Slice(buffer, read, path)
-    fields = [arrow_field(column.name, column.type, text=text) for column in columns]
-    arrays = [
-        slice_.decode(column, field.type, dictionaries.get(column.index))
-        for column, field in zip(columns, fields, strict=True)
-    ]
+    slice_ = _Slice(buffer, read)
+    fields = [arrow_field(column.name, column.readable_type, text=text) for column in columns]
+    arrays = [slice_.decode(column.index, field.type) for column, field in zip(columns, fields, strict=True)]
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
 class _Slice:
     """The bytes of one slice, by column."""
 
-    def __init__(self, buffer: memoryview, read: NativeRead, path: str) -> None:
+    def __init__(self, buffer: memoryview, read: Read) -> None:
         self._read = read
-        self._path = path
         whole = np.frombuffer(buffer, dtype=np.uint8) if len(buffer) else np.empty(0, dtype=np.uint8)
-        offsets, lengths = read.buffer_offsets.tolist(), (read.stops - read.starts).tolist()
+        files = [read.data.files[file] for file in ([] if read.piece_files is None else read.piece_files.tolist())]
+        pieces = [(file.column, file.role) for file in files]
+        offsets, lengths = read.buffer_offsets.tolist(), (read.piece_stops - read.piece_starts).tolist()
         self._parts = {
-            (file.column, file.role): whole[offset : offset + length]
-            for file, offset, length in zip(read.files, offsets, lengths, strict=True)
+            piece: whole[offset : offset + length]
+            for piece, offset, length in zip(pieces, offsets, lengths, strict=True)
         }
-        self._starts = {
-            (file.column, file.role): start for file, start in zip(read.files, read.starts.tolist(), strict=True)
-        }
+        self._starts = dict(zip(pieces, read.piece_starts.tolist(), strict=True))
 
-    def decode(self, column: NativeColumn, type_: Any, dictionary: Utf8Strings | None) -> pa.ChunkedArray[Any]:
-        row_count = self._read.row_count
-        if column.index in self._read.made_columns:
+    def decode(self, number: int, type_: Any) -> pa.ChunkedArray[Any]:
+        row_count, column = self._read.row_count, self._read.data.columns[number]
+        if number in self._read.made_columns:
             return missing_values(row_count, type_, never_null=column.type.never_null)
         missing_rows = min(max((column.top or 0) - self._read.first_row, 0), row_count)
         label = RowsLabel(
-            path=self._path,
+            path=self._read.data.path,
             row_group=self._read.row_group,
             columns=(column.name,),
             first_row=self._read.first_row + missing_rows,
         )
-        stored = self._decode_stored(column, type_, dictionary, label)
+        stored = self._decode_stored(number, column, type_, label)
         if sum(map(len, stored)) != row_count - missing_rows:
             raise label.damaged(f"holds {sum(map(len, stored)):,} values, expected {row_count - missing_rows:,}")
         if missing_rows:
@@ -356,29 +345,29 @@ class _Slice:
             stored = [*missing.chunks, *stored]
         return pa.chunked_array(stored, type=type_)
 
-    def _decode_stored(
-        self, column: NativeColumn, type_: Any, dictionary: Utf8Strings | None, label: RowsLabel
-    ) -> list[pa.Array[Any]]:
-        layout = column.layout
+    def _decode_stored(self, number: int, column: StoredColumn, type_: Any, label: RowsLabel) -> list[pa.Array[Any]]:
+        layout = native_layout(column.type.tag)
         if isinstance(layout, VariableLayout):
             decoded = decode_variable(
-                self._part(column, "auxiliary"),
-                self._part(column, "data"),
+                self._part(number, "auxiliary"),
+                self._part(number, "data"),
                 layout,
                 column_type=column.type,
-                data_start=self._starts[column.index, "data"],
+                data_start=self._starts[number, "data"],
                 label=label,
             )
             return [array.dictionary_encode() for array in decoded] if pa.types.is_dictionary(type_) else decoded
-        values = self._part(column, "fixed")
+        values = self._part(number, "fixed")
         if column.type.tag is not TypeTag.SYMBOL:
             return [decode_fixed(values, layout, type_, tag=column.type.tag, label=label)]
+        dictionary = self._read.data.symbols.get(number)
         if dictionary is None:
-            raise InternalError(f"column {column.name!r} is decoded without its dictionary", path=self._path)
+            raise InternalError(f"column {column.name!r} is decoded without its dictionary", path=self._read.data.path)
         return [decode_symbol_keys(values, layout, type_, dictionary=dictionary, label=label)]
 
-    def _part(self, column: NativeColumn, role: FileRole) -> npt.NDArray[np.uint8]:
-        part = self._parts.get((column.index, role))
+    def _part(self, number: int, role: FileRole) -> npt.NDArray[np.uint8]:
+        part = self._parts.get((number, role))
         if part is None:
-            raise InternalError(f"slice {self._read.row_group} was planned without column {column.name!r}")
+            name = self._read.data.columns[number].name
+            raise InternalError(f"slice {self._read.row_group} was planned without column {name!r}")
         return part

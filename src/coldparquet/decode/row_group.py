@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from coldparquet.decode.arrow import (
@@ -21,28 +20,26 @@ from coldparquet.decode.arrow import (
 from coldparquet.decode.columns import FetchedColumns
 from coldparquet.decode.conversion import convert_values
 from coldparquet.decode.parquet_reader import ChunkLabel, check_values, read_columns
-from coldparquet.decode.virtual_file import column_leaf, one_column_file
+from coldparquet.decode.virtual_file import leaf_of, one_column_file
 from coldparquet.errors import InternalError
 from coldparquet.format.page_headers import PageType
 from coldparquet.format.parquet_thrift import DataPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Codec, Encoding, Repetition
 from coldparquet.format.types import LogicalKind
-from coldparquet.plan.row_groups import constant_bytes, null_chunks
 from coldparquet.plan.type_changes import holds_same_values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from coldparquet.decode.arrow import TextAs
     from coldparquet.decode.virtual_file import ReadFiles
-    from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.types import ColumnType
-    from coldparquet.plan.model import RowGroupRead
+    from coldparquet.plan.columns import TableColumn
+    from coldparquet.plan.model import Read, StoredColumn
 
 
-def constant_value(sidecar: Sidecar, column: int, row_group: int, label: ChunkLabel) -> pa.ChunkedArray[Any]:
-    """Decode the single value of a chunk that ``plan.row_groups.constant_chunks`` found."""
-    value = constant_bytes(sidecar, column, row_group)
+def constant_value(column: StoredColumn, value: bytes, label: ChunkLabel) -> pa.ChunkedArray[Any]:
+    """Decode one value of a column, in Parquet's plain encoding."""
     header = PageHeader(
         type=PageType.DATA,
         uncompressed_page_size=len(value),
@@ -55,7 +52,7 @@ def constant_value(sidecar: Sidecar, column: int, row_group: int, label: ChunkLa
         ),
     )
     # A required column has no levels in front of its values.
-    leaf = replace(column_leaf(sidecar, column), repetition=Repetition.REQUIRED, max_def_level=0)
+    leaf = replace(leaf_of(column), repetition=Repetition.REQUIRED, max_def_level=0)
     file = one_column_file([header.encode(), value], leaf, value_count=1, codec=Codec.UNCOMPRESSED)
     [values] = read_columns(file, {leaf.name: label}, check_page_checksums=False)
     return values
@@ -65,55 +62,45 @@ _CHECKED_KINDS = frozenset({LogicalKind.STRING, LogicalKind.DECIMAL})
 """Kinds whose invalid values pyarrow decodes without complaint."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputColumn:
-    """One column of the decoded table."""
-
-    name: str
-    type: ColumnType
-    """Type of the column in the partition's table."""
-    place: int | None
-    """Index of the column in the partition's sidecar; None if the partition was written without it. Its type there may
-    be an earlier one."""
-    known: pa.Array[Any] | None = None
-    """Distinct strings that begin the column's dictionary; see ``decode_dictionary_chunk``."""
-
-
-def decode_row_group(  # noqa: PLR0913 - one plan, one snapshot and how to show them
+def decode_row_group(  # noqa: PLR0913 - a read, what is wanted of it and how
     buffer: ReadFiles,
-    read: RowGroupRead,
-    sidecar: Sidecar,
+    read: Read,
+    columns: Sequence[TableColumn],
     *,
-    columns: Sequence[OutputColumn],
     text: TextAs,
-    path: str | None,
     check_page_checksums: bool,
+    symbols: Mapping[int, pa.Array[Any]] | None = None,
     most_bytes: int | None = None,
 ) -> pa.Table:
-    """Decode the fetched bytes of one row group. Blocks; pyarrow releases the GIL and uses its own threads."""
-    known = {column.place: column.known for column in columns if column.known is not None}
+    """Decode the fetched bytes of one row group. Blocks; pyarrow releases the GIL and uses its own threads.
+
+    ``symbols`` are the distinct strings that begin the dictionaries of columns of the table, by their index: see
+    ``decode_dictionary_chunk``.
+    """
+    places = read.data.places
+    known = {places[index]: strings for index, strings in (symbols or {}).items() if index in places}
     fetched: dict[int, pa.ChunkedArray[Any]] = {}
     if read.columns:
-        columns_of_read = FetchedColumns(
-            buffer, read, sidecar, path=path, check_page_checksums=check_page_checksums, most_bytes=most_bytes
-        )
+        columns_of_read = FetchedColumns(buffer, read, check_page_checksums=check_page_checksums, most_bytes=most_bytes)
         fetched = dict(zip(read.columns, columns_of_read.decode(text=text, known=known), strict=True))
+    made = dict(zip(read.made_columns, read.made_values, strict=True))
     fields, arrays = [], []
     for column in columns:
-        field = arrow_field(column.name, column.type, text=text)
-        place = column.place
+        wanted = column.readable_type
+        field = arrow_field(column.name, wanted, text=text)
+        place = places[column.index]
         if place is None:
-            array = missing_values(read.row_count, field.type, never_null=column.type.never_null)
+            array = missing_values(read.row_count, field.type, never_null=wanted.never_null)
         else:
-            names = (sidecar.column(place).name,)
-            label = ChunkLabel(path=path, row_group=read.row_group_in_file, columns=names)
+            stored = read.data.columns[place]
+            label = ChunkLabel(path=read.data.path, row_group=read.row_group, columns=(stored.name,))
             if place in fetched:
-                array = _in_table(fetched[place], sidecar.column_type(place), column.type, text, label)
-            elif place in read.made_columns:
-                array = _made_values(read, sidecar, place, column.type, text, label)
+                array = _in_table(fetched[place], stored.type, wanted, text, label)
+            elif place in made:
+                array = _made_values(stored, made[place], read.row_count, wanted, text, label)
             else:
                 raise InternalError(
-                    f"row group {read.row_group_in_file} was planned without column {column.name!r}", path=path
+                    f"row group {read.row_group} was planned without column {column.name!r}", path=read.data.path
                 )
         fields.append(field.with_type(array.type))
         arrays.append(array)
@@ -165,17 +152,16 @@ def _converted(
     return pa.chunked_array(converted, type=type_)
 
 
-def _made_values(  # noqa: PLR0913, PLR0917 - one chunk of one plan, and how to show it
-    read: RowGroupRead, sidecar: Sidecar, place: int, wanted: ColumnType, text: TextAs, label: ChunkLabel
+def _made_values(  # noqa: PLR0913, PLR0917 - one chunk, and how to show it
+    column: StoredColumn, value: bytes | None, row_count: int, wanted: ColumnType, text: TextAs, label: ChunkLabel
 ) -> pa.ChunkedArray[Any]:
     """Make a column of nulls, or of one repeated value, like its stored form."""
-    stored = sidecar.column_type(place)
-    if not null_chunks(sidecar, place, np.array([read.row_group]))[0]:
-        value = constant_value(sidecar, place, read.row_group, label)
-        return repeated_value(_in_table(value, stored, wanted, text, label), read.row_count)
+    stored = column.type
+    if value is not None:
+        return repeated_value(_in_table(constant_value(column, value, label), stored, wanted, text, label), row_count)
     # A file that can mark nulls marks the rows from before the column existed. They become null if the type now has
     # null.
-    marks_nulls = sidecar.column(place).max_def_level > 0
+    marks_nulls = leaf_of(column).max_def_level > 0
     is_zero = stored.never_null and (wanted.never_null or not marks_nulls)
-    values = missing_values(read.row_count, arrow_type(stored, text=text), never_null=is_zero)
+    values = missing_values(row_count, arrow_type(stored, text=text), never_null=is_zero)
     return _converted(values, stored, wanted, text, label)

@@ -1,9 +1,9 @@
 """Makes Parquet files of only the fetched pages, in memory that pyarrow decodes.
 
-Layout: ``PAR1``, the pages of each column without gaps, and then the end of each file: a footer synthesised from the
-sidecar, its length, ``PAR1``. A file is the buffer up to the end of its footer, so several files share the pages before
+Layout: ``PAR1``, the pages of each column without gaps, and then the end of each file: a footer synthesised from
+what the read knows, its length, ``PAR1``. A file is the buffer up to the end of its footer, so several files share the pages before
 them without a copy. All columns of a row group have equally many rows, so columns with the same fetched rows are in the
-same file. The sidecar alone holds everything that decoding needs, so the real footer is never fetched. The buffer has
+same file. The read holds everything that decoding needs, so the real footer is never fetched. The buffer has
 its final size before the first byte arrives, and each byte is copied once: from the store's answer to its final place.
 
 Large row groups that arrive in a single answer are not copied at all: the footer gives pyarrow the places of the pages
@@ -24,15 +24,14 @@ import pyarrow as pa
 from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import FormatError, InternalError, UnsupportedError
 from coldparquet.format.parquet_footer import PARQUET_MAGIC, VirtualChunk, VirtualRowGroup, encode_footer, frame_footer
-from coldparquet.format.parquet_schema import LeafSpec
 from coldparquet.format.sidecar_layout import ENCODING_PLAIN, ENCODING_RLE_DICTIONARY, Codec
 from coldparquet.options import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.format.sidecar import Sidecar
-    from coldparquet.plan.model import RowGroupRead, RowSelection
+    from coldparquet.format.parquet_schema import LeafSpec
+    from coldparquet.plan.model import Read, RowSelection, StoredColumn
 
 
 def one_column_file(
@@ -136,7 +135,7 @@ class VirtualColumn:
     """One column of a virtual file."""
 
     position: int
-    """Its position in ``RowGroupRead.columns``."""
+    """Its position in ``Read.columns``."""
     name: str
     """Its name in the file."""
     start: int
@@ -203,41 +202,45 @@ ReadFiles: TypeAlias = RowGroupBuffer | RowGroupInPlace
 """The virtual files of one read, in either kind of memory."""
 
 
-def new_row_group_buffer(read: RowGroupRead, sidecar: Sidecar, *, path: str | None) -> RowGroupBuffer:
+def new_row_group_buffer(read: Read) -> RowGroupBuffer:
     """Make the virtual files of one read, complete except for the bytes of their pages."""
     starts, lengths = _column_places(read)
-    return RowGroupBuffer(sum(lengths), _files(read, sidecar, starts, lengths, path=path))
+    return RowGroupBuffer(sum(lengths), _files(read, starts, lengths))
 
 
-def stays_in_place(read: RowGroupRead) -> bool:
+def stays_in_place(read: Read) -> bool:
     """Tell whether a read is decoded inside its answer, provided that a single answer holds all its bytes."""
     wanted_bytes = int((read.piece_stops - read.piece_starts).sum())
-    if wanted_bytes < LEAST_BYTES_IN_PLACE or any(rows is not None for rows in read.column_rows):
+    has_one_range = read.piece_files is None and all(rows is None for rows in read.column_rows)
+    if wanted_bytes < LEAST_BYTES_IN_PLACE or not has_one_range:
         return False
     spanned_bytes = int(read.piece_stops.max() - read.piece_starts.min())
     return wanted_bytes >= _LEAST_SHARE_IN_PLACE * spanned_bytes
 
 
-def row_group_in_place(
-    read: RowGroupRead, sidecar: Sidecar, answer: bytes, answer_start: int, *, path: str | None
-) -> RowGroupInPlace:
-    """Make the virtual file of one read around its answer."""
+def row_group_in_place(read: Read, answer: bytes, answer_start: int) -> RowGroupInPlace:
+    """Make the virtual file of one read around its answer, whose offset in the file is ``answer_start``."""
     begin, end = int(read.piece_starts.min()), int(read.piece_stops.max())
     starts, lengths = (read.piece_starts - begin).tolist(), (read.piece_stops - read.piece_starts).tolist()
-    [file] = _files(read, sidecar, starts, lengths, path=path)
+    [file] = _files(read, starts, lengths)
     return RowGroupInPlace(memoryview(answer)[begin - answer_start : end - answer_start], file)
 
 
-def _files(
-    read: RowGroupRead, sidecar: Sidecar, starts: Sequence[int], lengths: Sequence[int], *, path: str | None
-) -> list[VirtualFile]:
+def leaf_of(column: StoredColumn) -> LeafSpec:
+    """Return how pyarrow reads a column of Parquet."""
+    if column.leaf is None:
+        raise InternalError(f"column {column.name!r} of native files is decoded as Parquet")
+    return column.leaf
+
+
+def _files(read: Read, starts: Sequence[int], lengths: Sequence[int]) -> list[VirtualFile]:
     """Describe the files of one read, whose columns begin at ``starts``."""
     groups: list[tuple[RowSelection | None, list[int]]] = []
-    for position, (column, rows) in enumerate(zip(read.columns, read.column_rows, strict=True)):
-        descriptor = sidecar.column(column)
-        codec = int(sidecar.chunks(column).codec[read.row_group])
-        _check_codec(codec, ChunkLabel(path=path, row_group=read.row_group_in_file, columns=(descriptor.name,)))
-        if rows is not None and descriptor.max_rep_level:
+    stored = [read.data.columns[column] for column in read.columns]
+    leaves = [leaf_of(column) for column in stored]
+    for position, (rows, codec) in enumerate(zip(read.column_rows, read.chunks["codec"].tolist(), strict=True)):
+        _check_codec(codec, ChunkLabel(path=read.data.path, row_group=read.row_group, columns=(stored[position].name,)))
+        if rows is not None and leaves[position].max_rep_level:
             continue
         same_rows = next((positions for other, positions in groups if other == rows), None)
         if same_rows is None:
@@ -246,35 +249,23 @@ def _files(
             same_rows.append(position)
     files = []
     for rows, positions in groups:
-        leaves = [column_leaf(sidecar, read.columns[position]) for position in positions]
         columns = tuple(
-            VirtualColumn(position=position, name=leaf.name, start=starts[position], length_bytes=lengths[position])
-            for position, leaf in zip(positions, leaves, strict=True)
+            VirtualColumn(
+                position=position, name=leaves[position].name, start=starts[position], length_bytes=lengths[position]
+            )
+            for position in positions
         )
-        chunks = [_virtual_chunk(read, sidecar, rows, column) for column in columns]
+        chunks = [_virtual_chunk(read, rows, column) for column in columns]
         row_count = read.row_group_rows if rows is None else rows.row_count
         row_group = VirtualRowGroup(row_count=row_count, chunks=chunks)
-        footer = encode_footer(leaves, [row_group], created_by=sidecar.created_by)
+        footer = encode_footer(
+            [leaves[position] for position in positions], [row_group], created_by=read.data.created_by
+        )
         files.append(VirtualFile(columns=columns, rows=rows, end=frame_footer(footer)))
     return files
 
 
-def column_leaf(sidecar: Sidecar, column: int) -> LeafSpec:
-    """Describe one column of a partition to pyarrow."""
-    descriptor = sidecar.column(column)
-    return LeafSpec(
-        # pyarrow chooses columns by name, and takes dots for paths into structs.
-        name=f"{column}:{descriptor.name.replace('.', '_')}",
-        physical_type=descriptor.physical_type,
-        fixed_byte_length=descriptor.fixed_byte_length,
-        repetition=descriptor.repetition,
-        max_rep_level=descriptor.max_rep_level,
-        max_def_level=descriptor.max_def_level,
-        logical=sidecar.column_type(column).parquet_logical,
-    )
-
-
-def _column_places(read: RowGroupRead) -> tuple[list[int], list[int]]:
+def _column_places(read: Read) -> tuple[list[int], list[int]]:
     """Return the places of each column's pages in the buffer of a read, which holds its pieces without gaps."""
     packed_stops = np.append(0, np.cumsum(read.piece_stops - read.piece_starts))
     first_pieces = np.searchsorted(read.piece_columns, np.arange(len(read.columns) + 1))
@@ -284,16 +275,14 @@ def _column_places(read: RowGroupRead) -> tuple[list[int], list[int]]:
     return starts.tolist(), lengths.tolist()
 
 
-def _virtual_chunk(
-    read: RowGroupRead, sidecar: Sidecar, rows: RowSelection | None, column: VirtualColumn
-) -> VirtualChunk:
-    stored = sidecar.chunks(read.columns[column.position])
+def _virtual_chunk(read: Read, rows: RowSelection | None, column: VirtualColumn) -> VirtualChunk:
+    codec, encodings, value_count, _ = read.chunks[column.position].item()
     return VirtualChunk(
         start=column.start,
         length_bytes=column.length_bytes,
-        value_count=int(stored.num_values[read.row_group]) if rows is None else rows.row_count,
-        codec=int(stored.codec[read.row_group]),
-        encodings=int(stored.encodings[read.row_group]),
+        value_count=value_count if rows is None else rows.row_count,
+        codec=codec,
+        encodings=encodings,
     )
 
 

@@ -230,6 +230,8 @@ class PartitionPages:
     """NULLs in each page, shape ``(pages,)``; -1 where unknown."""
     lower: PageBounds
     upper: PageBounds
+    first_row_group: int = 0
+    """Number of row group 0 in the file, if the pages of some row groups were taken out."""
 
 
 def join_pages(preferred: PartitionPages, others: PartitionPages) -> PartitionPages:

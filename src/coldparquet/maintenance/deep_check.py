@@ -13,7 +13,7 @@ import numpy as np
 from coldparquet.catalog.packed import CATALOGUE_FILE, CATALOGUE_REASON
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.decode.arrow import PLAIN_TEXT, compute, to_domain_value
-from coldparquet.decode.row_group import OutputColumn, decode_row_group
+from coldparquet.decode.row_group import decode_row_group
 from coldparquet.decode.virtual_file import new_row_group_buffer
 from coldparquet.errors import ColdParquetError, InternalError, UnsupportedError
 from coldparquet.format.blooms import (
@@ -32,8 +32,10 @@ from coldparquet.plan.advice import Finding, finding_of_error
 from coldparquet.plan.answers import exact_bounds
 from coldparquet.plan.bind import BoundField, BoundIsNull
 from coldparquet.plan.coalesce import coalesce
-from coldparquet.plan.model import RowGroupRead
+from coldparquet.plan.columns import TableColumn
+from coldparquet.plan.model import CHUNK, Read, StoredData
 from coldparquet.plan.pages import PageStatistics
+from coldparquet.plan.row_groups import constant_bytes, null_chunks, stored_columns
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.checksums import WholeObjectCheck
@@ -303,28 +305,42 @@ def _decode(sidecar: Sidecar, column: int, row_group: int, read_at: Callable[[in
     chunks = sidecar.chunks(column)
     start, length_bytes = int(chunks.byte_range_start[row_group]), int(chunks.total_compressed_bytes[row_group])
     fetched = (column,) if length_bytes else ()
-    read = RowGroupRead(
+    stored = stored_columns(sidecar, [column])
+    chunk = (int(chunks.codec[row_group]), int(chunks.encodings[row_group]), int(chunks.num_values[row_group]), 0)
+    read = Read(
         partition_index=0,
+        data=StoredData(
+            decoder="parquet",
+            path=path,
+            columns=stored,
+            places={column: column},
+            created_by=sidecar.created_by,
+            is_writer_known=sidecar.is_writer_known,
+        ),
         row_group=row_group,
         row_group_rows=int(sidecar.row_counts[row_group]),
-        selection=None,
         columns=fetched,
         column_rows=(None,) * len(fetched),
+        chunks=np.array([chunk] * len(fetched), dtype=CHUNK),
         piece_columns=np.zeros(len(fetched), dtype=np.int64),
         piece_starts=np.full(len(fetched), start, dtype=np.int64),
         piece_stops=np.full(len(fetched), start + length_bytes, dtype=np.int64),
         made_columns=() if fetched else (column,),
+        made_values=() if fetched else (_made_value(sidecar, column, row_group),),
         all_rows_match=True,
     )
-    buffer = new_row_group_buffer(read, sidecar, path=path)
+    buffer = new_row_group_buffer(read)
     if fetched:
         buffer.place(int(read.buffer_offsets[0]), memoryview(read_at(start, length_bytes)))
-    descriptor = sidecar.column(column)
-    output = OutputColumn(name=descriptor.name, type=sidecar.column_type(column), place=column)
-    rows = decode_row_group(
-        buffer, read, sidecar, columns=[output], text=PLAIN_TEXT, path=path, check_page_checksums=True
-    )
+    output = TableColumn(index=column, name=stored[column].name, id=-1, type=stored[column].type)
+    rows = decode_row_group(buffer, read, [output], text=PLAIN_TEXT, check_page_checksums=True)
     return rows.column(0)
+
+
+def _made_value(sidecar: Sidecar, column: int, row_group: int) -> bytes | None:
+    """Return the value of a chunk without bytes as reads make it; None for null."""
+    is_null = null_chunks(sidecar, column, np.array([row_group]))[0]
+    return None if is_null else constant_bytes(sidecar, column, row_group)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,30 +1,32 @@
 """Checks the content of a piece against itself before any fetch or large allocation: its bytes may come from anywhere.
 
-Nothing here knows how a piece is encoded. Reads are checked against the metadata of their partition. The requests of
-that metadata are in turn pinned to an object at least as large as it says.
+Nothing here knows how a piece is encoded. Reads are checked against what those of their partition share. Their requests
+are in turn pinned to an object at least as large as that says.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
+from itertools import groupby
+from operator import attrgetter
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Self, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 
 from coldparquet.decode.arrow import PLAIN_TEXT, arrow_type
 from coldparquet.decode.filter import check_comparable
+from coldparquet.decode.virtual_file import leaf_of
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.native import FixedLayout
-from coldparquet.format.pages import ClaimedPages, check_pages
+from coldparquet.format.native import FixedLayout, native_layout
+from coldparquet.format.sidecar_layout import PARQUET_MAGIC_BYTES, PARQUET_TAIL_BYTES
 from coldparquet.format.table_file_text import Utf8Strings
 from coldparquet.format.types import TypeTag
 from coldparquet.pieces.frame import damaged_piece
 from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundIn, BoundNot, BoundOr
-from coldparquet.plan.model import MetadataSource, RowGroupRead
-from coldparquet.plan.native import NativeRead
+from coldparquet.plan.model import MAX_ROW_GROUP_ROWS, MOST_DECODED_BYTES, FileRole, MetadataSource, Read
 from coldparquet.plan.type_changes import can_convert
 from coldparquet.storage.urls import paths_outside
 
@@ -33,17 +35,17 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from coldparquet.format.pages import ChunkPlaces, PartitionPages
+    from coldparquet.format.pages import PartitionPages
+    from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.format.types import ColumnType
-    from coldparquet.pieces.frame import NativeShare, ParquetShare, PieceContent
+    from coldparquet.pieces.frame import PieceContent, PieceShare
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.literals import DomainValue
     from coldparquet.plan.model import RowSelection
-    from coldparquet.plan.native import NativeColumn
 
 
-_SOURCES = frozenset(get_args(MetadataSource))
+_SOURCES, _ROLES = frozenset(get_args(MetadataSource)), frozenset(get_args(FileRole))
 _TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (float, int),
@@ -68,7 +70,7 @@ def refuses_nonsense() -> Iterator[None]:
 def check_types(value: object) -> None:
     """Check the plain fields of dataclasses, recursively; numbers that were not JSON already have their type."""
     if isinstance(value, tuple):
-        for item in value[:1] if value and isinstance(value[0], RowGroupRead | NativeRead) else value:
+        for item in value[:1] if value and isinstance(value[0], Read) else value:
             check_types(item)
     if not is_dataclass(value):
         return
@@ -98,12 +100,6 @@ def check_type(stored: ColumnType, wanted: ColumnType) -> None:
     """Check that a stored column can be read as its wanted type; see :func:`refuses_nonsense`."""
     arrow_type(stored, text=PLAIN_TEXT)
     _require(can_convert(stored, wanted), f"it makes {wanted.name} of {stored.name}")
-
-
-def check_native_column(stored: NativeColumn, wanted: TableColumn) -> None:
-    """Check that a native partition has a column of the piece."""
-    _require((stored.index, stored.name) == (wanted.index, wanted.name), "it names a column in two ways")
-    check_type(stored.type, wanted.readable_type)
 
 
 def checked_strings(utf8: bytes, offsets: npt.NDArray[np.int64]) -> Utf8Strings:
@@ -136,75 +132,89 @@ def check_predicate(predicate: BoundPredicate, columns: Sequence[TableColumn]) -
         check_comparable(of_column, types[index])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NeededColumns:
-    """The places, in a partition, of the columns that each of its reads must fetch or make."""
-
-    of_result: frozenset[int]
-    of_predicate: frozenset[int]
-    """Needed before any others, unless all rows of a read match."""
-
-    @classmethod
-    def of(cls, content: PieceContent, places: Sequence[int | None]) -> Self:
-        """Use the columns of a piece, at the given places."""
-        is_right = 0 <= content.output_column_count <= len(content.columns) == len(places)
-        _require(is_right, "it has not as many columns as it says")
-        known = dict(zip((column.index for column in content.columns), places, strict=True))
-        _require(len(known) == len(places), "it has a column twice")
-        asked = () if content.predicate is None else content.predicate.fields()
-        of_predicate = [*places[content.output_column_count :], *(known[field.index] for field in asked)]
-        return cls(
-            of_result=frozenset(place for place in places[: content.output_column_count] if place is not None),
-            of_predicate=frozenset(place for place in of_predicate if place is not None),
-        )
-
-    def check(self, first: set[int], deferred: set[int], *, all_rows_match: bool) -> None:
-        """Check that a read has them, at once or in two stages."""
-        _require(
-            self.of_result <= first | deferred and (all_rows_match or self.of_predicate <= first),
-            "a read leaves out columns",
-        )
+def check_content(content: PieceContent) -> None:
+    """Check the partitions and reads of a piece; for errors see :func:`refuses_nonsense`."""
+    _require(0 <= content.output_column_count <= len(content.columns), "it has not as many columns as it says")
+    indexes = [column.index for column in content.columns]
+    _require(len(set(indexes)) == len(indexes), "it has a column twice")
+    if content.predicate is not None:
+        check_predicate(content.predicate, content.columns)
+    for share in content.shares:
+        _check_share(share, content.columns)
+    owners = np.array([read.partition_index for read in content.reads], dtype=np.int64)
+    row_groups = np.array([read.row_group for read in content.reads], dtype=np.int64)
+    later = (np.diff(owners) > 0) | ((np.diff(owners) == 0) & (np.diff(row_groups) >= 0))
+    _require(later.all() and (row_groups >= 0).all(), "its reads are out of order")
+    for index, reads in groupby(content.reads, key=attrgetter("partition_index")):
+        _check_reads(content, content.shares[index], list(reads))
 
 
-def check_reads(share: ParquetShare, places: ChunkPlaces, *, number: int, needed: NeededColumns) -> None:
-    """Check the reads of a partition: existing rows of row groups, and bytes inside their chunks, each once."""
+def _check_share(share: PieceShare, columns: Sequence[TableColumn]) -> None:
+    data = share.data
     _require(share.metadata_source in _SOURCES, f"its metadata are from {share.metadata_source!r:.60}")
-    row_groups = np.array([read.row_group for read in share.reads], np.int64)
+    is_native = data.decoder == "native"
     _require(
-        ((row_groups >= 0) & (row_groups < places.row_group_count)).all() and (np.diff(row_groups) >= 0).all(),
-        "it reads row groups that its metadata does not have",
+        is_native == (share.metadata_source == "native") == (data.size_bytes is None),
+        "it decodes what its metadata does not describe",
     )
-    row_counts = np.array([read.row_group_rows for read in share.reads], np.int64)
-    _require((row_counts == places.row_counts[row_groups]).all(), "its row groups have other numbers of rows")
-    for read in share.reads:
+    _require({None, *data.columns} >= set(data.places.values()), "it has columns that its partition does not have")
+    for number, stored in data.columns.items():
+        _require(
+            type(number) is int and number >= 0 and (stored.leaf is None) is is_native and (stored.top or 0) >= 0,
+            "it stores a column in two ways",
+        )
+    for column in columns:
+        place = data.places.get(column.index)
+        if place is not None:
+            check_type(data.columns[place].type, column.readable_type)
+    for file in data.files:
+        _require(
+            file.column in data.columns and file.role in _ROLES and isinstance(file.path, str),
+            "it has a file of no column",
+        )
+
+
+def _check_reads(content: PieceContent, share: PieceShare, reads: Sequence[Read]) -> None:
+    data = share.data
+    of_result = {data.places[column.index] for column in content.output_columns} - {None}
+    asked = () if content.predicate is None else [field.index for field in content.predicate.fields()]
+    indexes = {*asked, *(column.index for column in content.columns[content.output_column_count :])}
+    for read in reads:
         parts = [read] if read.deferred is None else [read, read.deferred]
         columns = [[*part.columns, *part.made_columns] for part in parts]
         brought = [column for of_part in columns for column in of_part]
         _require(
-            len(set(brought)) == len(brought) and all(0 <= column < places.column_count for column in brought),
-            "a read has columns twice, or that its metadata does not have",
+            len(set(brought)) == len(brought) and set(brought) <= set(data.columns),
+            "a read has columns twice, or that its partition does not have",
         )
-        later = set(columns[1]) if len(parts) > 1 else set[int]()
-        needed.check(set(columns[0]), later, all_rows_match=read.all_rows_match)
+        of_predicate = set() if read.all_rows_match else {data.places[index] for index in indexes} - {None}
+        _require(of_result <= set(brought) and of_predicate <= set(columns[0]), "a read leaves out columns")
+        _require(0 < read.row_group_rows <= MAX_ROW_GROUP_ROWS, "a read has no rows, or too many")
         for part in parts:
             _require(
-                (part.partition_index, part.row_group, part.row_group_rows, part.row_groups_left_out)
-                == (number, read.row_group, read.row_group_rows, read.row_groups_left_out)
-                and part.row_groups_left_out >= 0,
+                (part.partition_index, part.row_group, part.row_group_rows)
+                == (read.partition_index, read.row_group, read.row_group_rows),
                 "a read belongs to another one",
             )
             _check_rows(part)
-            _check_pieces(part, places)
+            _check_pieces(part)
+            if share.record is not None:
+                _check_native(part, share.record)
         _require(
             read.deferred is None
             or (
-                read.deferred.deferred is None and read.deferred.selection == read.selection and not read.all_rows_match
+                read.deferred.deferred is None
+                and not read.deferred.made_columns
+                and read.deferred.selection == read.selection
+                and not read.all_rows_match
             ),
             "it defers what cannot wait",
         )
+    if data.pages is not None:
+        _check_pages(data.pages, [read.deferred for read in reads if read.deferred is not None], data.size_bytes or 0)
 
 
-def _check_rows(read: RowGroupRead) -> None:
+def _check_rows(read: Read) -> None:
     for rows in (read.selection, *read.column_rows):
         if rows is not None:
             _check_selection(rows, read.row_group_rows)
@@ -220,63 +230,89 @@ def _check_selection(rows: RowSelection, row_count: int) -> None:
     _require(bool(is_right), f"it reads rows that a row group of {row_count:,} rows does not have")
 
 
-def _check_pieces(read: RowGroupRead, places: ChunkPlaces) -> None:
-    of_column, starts, stops = read.piece_columns, read.piece_starts, read.piece_stops
+def _check_pieces(read: Read) -> None:
+    of_column, starts, stops, data = read.piece_columns, read.piece_starts, read.piece_stops, read.data
     is_known = (of_column >= 0) & (of_column < len(read.columns))
     _require(is_known.all() and (np.diff(of_column) >= 0).all(), "it fetches bytes of no column")
-    chunks = read.row_group * places.column_count + np.array(read.columns, np.int64)[of_column]
-    is_inside = (starts >= places.starts[chunks]) & (stops <= places.stops[chunks]) & (starts <= stops)
-    _require(is_inside.all(), "it fetches bytes outside of a column chunk")
+    _require(((starts >= 0) & (starts <= stops)).all(), "it fetches no bytes")
+    if read.piece_files is not None:
+        return
+    is_inside = (starts >= PARQUET_MAGIC_BYTES) & (stops <= (data.size_bytes or 0) - PARQUET_TAIL_BYTES)
+    _require(is_inside.all(), "it fetches bytes outside of the data of a file")
     _require(
         ((starts[1:] >= stops[:-1]) | (of_column[1:] != of_column[:-1])).all(), "it fetches bytes of a chunk twice"
     )
-
-
-def check_native_reads(share: NativeShare, *, number: int, needed: NeededColumns) -> None:
-    """Check the reads of a native partition: existing rows, and matching lengths; see :func:`check_reads`."""
-    columns = {column.index: column for column in share.columns}
-    for read in share.reads:
-        last_row = read.first_row + read.row_count
-        _require(
-            read.partition_index == number and 0 <= read.first_row < last_row <= share.record.row_count,
-            "it reads rows that a native partition does not have",
-        )
-        there = {*read.columns, *read.made_columns}
-        _require(there <= set(columns), "a read has columns that the partition does not have")
-        needed.check(there, set(), all_rows_match=read.all_rows_match)
-        for file, length in zip(read.files, (read.stops - read.starts).tolist(), strict=True):
-            layout = columns[file.column].layout
-            is_symbol = length > 0 and columns[file.column].type.tag is TypeTag.SYMBOL
-            _require(not is_symbol or file.column in share.dictionaries, "it has no symbols")
-            width = layout.width_bytes if isinstance(layout, FixedLayout) else layout.entry_bytes
-            _require(
-                length >= 0 and (file.role == "data" or length <= (read.row_count + 1) * width),
-                "it reads more of a column file than its rows take",
-            )
-        _require((read.starts >= 0).all(), "it reads before a column file begins")
-
-
-def checked_pages(pages: PartitionPages | None, places: ChunkPlaces) -> PartitionPages | None:
-    """Return pages inside their chunks that divide their rows; pages of other chunks are dropped."""
-    if pages is None:
-        return None
-    counts = np.diff(pages.first_page)
+    value_counts, decoded_bytes = read.chunks["value_count"], read.chunks["decoded_bytes"]
+    is_flat = np.array([leaf_of(data.columns[column]).max_rep_level == 0 for column in read.columns], dtype=np.bool_)
     _require(
-        len(counts) == places.chunk_count
+        (value_counts >= 0).all() and ((value_counts == read.row_group_rows) | ~is_flat).all(),
+        "a chunk has another number of values than rows",
+    )
+    _require(((decoded_bytes >= 0) & (decoded_bytes <= MOST_DECODED_BYTES)).all(), "a chunk has no size")
+
+
+def _check_native(read: Read, record: PartitionRecord) -> None:
+    """Check a slice: existing rows, and files of matching lengths."""
+    data, row_count = read.data, read.row_count
+    _require(
+        0 <= read.first_row < read.first_row + row_count <= record.row_count,
+        "it reads rows that a native partition does not have",
+    )
+    _require(read.selection is None and read.deferred is None and read.piece_files is not None, "it cuts a slice")
+    files = [data.files[number] for number in ([] if read.piece_files is None else read.piece_files.tolist())]
+    lengths = (read.piece_stops - read.piece_starts).tolist()
+    roles: dict[int, list[FileRole]] = {}
+    for file, position, length in zip(files, read.piece_columns.tolist(), lengths, strict=True):
+        _require(file.column == read.columns[position], "it fetches bytes of another column")
+        layout = native_layout(data.columns[file.column].type.tag)
+        width = layout.width_bytes if isinstance(layout, FixedLayout) else layout.entry_bytes
+        _require(
+            file.role == "data" or length <= (row_count + 1) * width,
+            "it reads more of a column file than its rows take",
+        )
+        roles.setdefault(file.column, []).append(file.role)
+    for column in read.columns:
+        column_type = data.columns[column].type
+        is_fixed = isinstance(native_layout(column_type.tag), FixedLayout)
+        _require(roles.get(column) == (["fixed"] if is_fixed else ["auxiliary", "data"]), "it has no such file")
+        _require(column_type.tag is not TypeTag.SYMBOL or column in data.symbols, "it has no symbols")
+
+
+def _check_pages(pages: PartitionPages, reads: Sequence[Read], size_bytes: int) -> None:
+    """Check that the pages of deferred columns divide their rows, and lie in their file in order."""
+    counts, chunk_count = np.diff(pages.first_page), pages.row_group_count * pages.column_count
+    _require(
+        min(pages.row_group_count, pages.column_count, pages.first_row_group) >= 0
+        and len(counts) == chunk_count == len(pages.dictionary_starts) == len(pages.dictionary_stops)
         and (counts >= 0).all()
         and len(pages.first_rows) == len(pages.starts) == len(pages.stops) == pages.first_page[-1],
         "its pages are not those of its chunks",
     )
-    claimed = ClaimedPages(
-        chunks=np.repeat(np.arange(len(counts)), counts),
-        starts=pages.starts,
-        lengths=pages.stops - pages.starts,
-        first_rows=pages.first_rows,
-        null_counts=pages.null_counts,
-        lower=pages.lower,
-        upper=pages.upper,
+    row_counts = np.zeros(pages.row_group_count, np.int64)
+    for read in reads:
+        row_group = read.row_group - pages.first_row_group
+        is_there = 0 <= row_group < pages.row_group_count and max(read.columns, default=0) < pages.column_count
+        _require(is_there, "it has no pages for a read")
+        row_counts[row_group] = read.row_group_rows
+    chunks = np.repeat(np.arange(chunk_count), counts)
+    follows = chunks[1:] == chunks[:-1]
+    is_right = (
+        (pages.first_rows[pages.first_page[:-1][counts > 0]] == 0).all()
+        and (pages.first_rows < row_counts[chunks // max(pages.column_count, 1)]).all()
+        and (np.diff(pages.first_rows)[follows] > 0).all()
+        and (pages.starts[1:] >= pages.stops[:-1])[follows].all()
+        and (pages.starts >= PARQUET_MAGIC_BYTES).all()
+        and (pages.starts <= pages.stops).all()
+        and (pages.stops <= size_bytes - PARQUET_TAIL_BYTES).all()
     )
-    return check_pages(claimed, places, source="piece").pages
+    _require(is_right, "its pages do not divide their rows and bytes")
+    filled = counts > 0
+    first_starts = pages.starts[pages.first_page[:-1][filled]]
+    starts, stops = pages.dictionary_starts[filled], pages.dictionary_stops[filled]
+    _require(
+        ((starts >= PARQUET_MAGIC_BYTES) & (starts <= stops) & (stops <= first_starts)).all(),
+        "its dictionary pages are not before the others",
+    )
 
 
 def check_paths(paths: Sequence[str], table: str) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -31,15 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from coldparquet.catalog.table_files import TableMoment
-    from coldparquet.format.pages import PartitionPages
     from coldparquet.format.partition_records import PartitionRecord
-    from coldparquet.format.table_file_text import Utf8Strings
     from coldparquet.options import Coalescing, ReadOptions
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.bounds import IntArray
     from coldparquet.plan.columns import TableColumn
-    from coldparquet.plan.model import MetadataSource, RowGroupRead
-    from coldparquet.plan.native import NativeColumn, NativeRead
+    from coldparquet.plan.model import MetadataSource, Read, StoredData
 
 
 _LENGTH = struct.Struct("<Q")
@@ -132,7 +129,7 @@ def damaged_piece(problem: str, *, offset: int | None = None, kind: str = "Inval
 
 
 PIECE_MAGIC = b"CPPIECE\0"
-PIECE_VERSION = 3
+PIECE_VERSION = 4
 """Grows with every change of the content. Driver and executors run the same release, so that one version is enough."""
 
 _CHECKSUM = struct.Struct("<I")
@@ -226,60 +223,23 @@ class RequestShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ParquetShare:
-    """The share of a piece in one Parquet partition."""
+class PieceShare:
+    """What the reads of a piece in one partition share."""
 
     name: str
     """Directory name as people know it."""
-    data_path: str
     metadata_source: MetadataSource
     etag: str | None
     """Version that every answer must have; None if the store tells none."""
-    pages_etag: str | None
-    """Version of the object that its pages describe; None if nothing is left to compare."""
-    may_grow: bool
-    """Whether a QuestDB may append to the file during the scan."""
-    sidecar: bytes
-    """A sidecar of only the row groups and columns of this share, which are renumbered accordingly."""
-    places: tuple[int | None, ...]
-    """For each column of the piece: its index in the sidecar, None if the partition was written without it."""
-    pages: PartitionPages | None
-    """Places of the chunks' pages, without bounds; None if they are not needed."""
     shape: RequestShape
-    reads: tuple[RowGroupRead, ...]
-    """With ``partition_index`` as in the piece."""
+    record: PartitionRecord | None
+    """The record of a native partition in the table's `_txn` at planning time."""
+    data: StoredData
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The paths to read."""
-        return (self.data_path,)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NativeShare:
-    """The share of a piece in one partition in QuestDB's native format."""
-
-    name: str
-    """Directory name as people know it."""
-    data_path: str
-    """The directory."""
-    record: PartitionRecord
-    """The partition's record in the table's `_txn` at planning time."""
-    columns: tuple[NativeColumn, ...]
-    """The columns of the piece, as the partition stores them."""
-    dictionaries: Mapping[int, int]
-    """By index of a symbol column in the table: the position of its symbols in :attr:`PieceContent.dictionaries`."""
-    shape: RequestShape
-    reads: tuple[NativeRead, ...]
-    """With ``partition_index`` as in the piece."""
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The files to read, and their directory, beside which the table's own files are."""
-        return (self.data_path, *dict.fromkeys(file.path for read in self.reads for file in read.files))
-
-
-PieceShare: TypeAlias = ParquetShare | NativeShare
+        """The files to read; for a native partition also their directory, beside which the table's own files are."""
+        return (self.data.path, *(file.path for file in self.data.files))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -300,12 +260,12 @@ class PieceContent:
     """Approximate length of second-stage requests."""
     symbols: Mapping[int, Sequence[str]]
     """By index of a column in the table: the symbols that begin its dictionaries; only with ``symbols="global"``."""
-    dictionaries: tuple[Utf8Strings, ...]
-    """Symbols that native partitions refer to by number."""
     moment: TableMoment | None
     """State of the table that the native partitions have; None without native partitions."""
     shares: tuple[PieceShare, ...]
     """In table order."""
+    reads: tuple[Read, ...]
+    """Likewise, with the position of their share as ``partition_index``."""
 
     @property
     def output_columns(self) -> tuple[TableColumn, ...]:

@@ -11,17 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.errors import InternalError
-from coldparquet.format.types import distinct_values
+from coldparquet.decode.read import decoded_bytes
 from coldparquet.options import KIB, MIB
-from coldparquet.pieces.encode import SidecarReducer
-from coldparquet.pieces.frame import NativeShare, ParquetShare, PieceContent, PieceNumbers, RequestShape
-from coldparquet.pieces.plain import reduced_pages
+from coldparquet.pieces.frame import PieceContent, PieceNumbers, PieceShare, RequestShape
+from coldparquet.pieces.plain import pages_of_reads
 from coldparquet.pieces.read import ScanPiece
-from coldparquet.plan.model import RowGroupRead
-from coldparquet.plan.native import NativeRead
-from coldparquet.scan.planned import PlannedNative, PlannedParquet
-from coldparquet.scan.requests import RequestStages, part_bytes_of
+from coldparquet.scan.requests import requests_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,11 +24,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from coldparquet.format.table_file_text import Utf8Strings
-    from coldparquet.pieces.frame import PieceShare
     from coldparquet.plan.bounds import BoolArray, IntArray
-    from coldparquet.plan.columns import TableColumn
-    from coldparquet.plan.model import PartitionRead, PlannedRead, PlannedRequest
+    from coldparquet.plan.model import PlannedRequest, Read, StoredData
     from coldparquet.scan.requests import PlannedScan
 
 
@@ -80,88 +72,6 @@ def _nearest(edges: npt.NDArray[np.float64], places: npt.NDArray[np.float64]) ->
     return nearest
 
 
-def parquet_share(  # noqa: PLR0913 - a partition, and the place of some of its reads in a piece
-    partition: PlannedParquet,
-    described: PartitionRead,
-    reads: Sequence[RowGroupRead],
-    *,
-    columns: Sequence[TableColumn],
-    partition_index: int,
-    etag: str | None,
-    shape: RequestShape,
-    reducer: SidecarReducer,
-) -> ParquetShare:
-    """Make the share of a piece in a partition, for some of its reads."""
-    places = [partition.places[column.index] for column in columns]
-    renumbering = _Renumbering(reads, places)
-    deferred = {column for read in reads if read.deferred is not None for column in read.deferred.columns}
-    pages = None
-    if deferred and partition.pages is not None:
-        pages = reduced_pages(
-            partition.pages, row_groups=renumbering.row_groups, columns=renumbering.columns, wanted=deferred
-        )
-    return ParquetShare(
-        name=described.name,
-        data_path=partition.data_path,
-        metadata_source=described.metadata_source,
-        etag=etag,
-        pages_etag=partition.pages_etag,
-        may_grow=partition.may_grow,
-        sidecar=reducer.reduce(
-            partition.sidecar,
-            columns=renumbering.columns,
-            row_groups=renumbering.row_groups,
-            keeps_bounds=renumbering.made_chunks(reads),
-        ),
-        places=tuple(renumbering.place(place) for place in places),
-        pages=pages,
-        shape=shape,
-        reads=tuple(renumbering.read(read, partition_index) for read in reads),
-    )
-
-
-class _Renumbering:
-    """The row groups and columns of a share, and their numbers in its reduced sidecar.
-
-    Args:
-        reads: The reads.
-        places: The indexes of the piece's columns in the whole sidecar, None if absent.
-    """
-
-    def __init__(self, reads: Sequence[RowGroupRead], places: Sequence[int | None]) -> None:
-        self.row_groups = distinct_values(np.fromiter((read.row_group for read in reads), np.int64, len(reads)))
-        """Their numbers in the whole sidecar, ascending."""
-        self.columns = tuple(sorted({place for place in places if place is not None}))
-        """Their indexes there, ascending."""
-        self._new_columns = {column: number for number, column in enumerate(self.columns)}
-        self._new_row_groups = {row_group: number for number, row_group in enumerate(self.row_groups.tolist())}
-
-    def place(self, place: int | None) -> int | None:
-        """Return the new index of a column."""
-        return None if place is None else self._new_columns[place]
-
-    def read(self, read: RowGroupRead, partition_index: int) -> RowGroupRead:
-        """Return a read with the new numbers."""
-        row_group = self._new_row_groups[read.row_group]
-        return replace(
-            read,
-            partition_index=partition_index,
-            row_group=row_group,
-            row_groups_left_out=read.row_group_in_file - row_group,
-            columns=tuple([self._new_columns[column] for column in read.columns]),
-            made_columns=tuple([self._new_columns[column] for column in read.made_columns]),
-            deferred=None if read.deferred is None else self.read(read.deferred, partition_index),
-        )
-
-    def made_chunks(self, reads: Sequence[RowGroupRead]) -> BoolArray:
-        """Tell which chunks are made from their statistics, by their new numbers."""
-        is_made = np.zeros((len(self.row_groups), len(self.columns)), dtype=np.bool_)
-        for read in reads:
-            for column in read.made_columns:
-                is_made[self._new_row_groups[read.row_group], self._new_columns[column]] = True
-        return is_made
-
-
 async def make_pieces(
     planned: PlannedScan, executor: Executor, *, most_pieces: int | None, target_bytes: int | None
 ) -> tuple[ScanPiece, ...]:
@@ -194,10 +104,9 @@ def _cut_objects(planned: PlannedScan, edges: Sequence[int]) -> Iterator[str]:
     """Yield the Parquet files of partitions that several pieces read."""
     reads = planned.plan.row_groups
     for start in edges[1:-1]:
-        before, after = reads[start - 1].partition_index, reads[start].partition_index
-        partition = planned.partitions[after]
-        if before == after and isinstance(partition, PlannedParquet):
-            yield partition.data_path
+        before, after = reads[start - 1].data, reads[start].data
+        if before is after and after.decoder == "parquet":
+            yield after.path
 
 
 def _make(planned: PlannedScan, edges: Sequence[int]) -> tuple[ScanPiece, ...]:
@@ -214,29 +123,29 @@ class _PieceMaker:
 
     def __init__(self, planned: PlannedScan) -> None:
         self._planned = planned
-        question, plan = planned.question, planned.plan
+        question = planned.question
         self._columns = question.needed_columns
-        self._wanted_bytes = plan.bytes_wanted
-        self._late_part_bytes = part_bytes_of(question, self._wanted_bytes)
+        self._wanted_bytes = planned.plan.bytes_wanted
         self._symbols = {
             index: [str(symbol) for symbol in strings.to_pylist()]
             for index, strings in question.symbols.strings.items()
         }
-        self._reducer = SidecarReducer()
         self._locations = {partition.directory_path: partition.location for partition in question.snapshot.partitions}
 
-    def piece(self, reads: Sequence[PlannedRead]) -> ScanPiece:
+    def piece(self, reads: Sequence[Read]) -> ScanPiece:
         """Make the piece of some consecutive reads."""
-        question = self._planned.question
+        question, plan = self._planned.question, self._planned.plan
         shares: list[PieceShare] = []
+        renumbered: list[Read] = []
         requests: list[PlannedRequest] = []
-        dictionaries: list[Utf8Strings] = []
-        for index, group in _by_partition(reads):
-            share = self._share(index, group, len(shares), dictionaries)
+        for index, group in groupby(reads, key=attrgetter("partition_index")):
+            of_partition = list(group)
+            share = self._share(index, of_partition)
+            requests += self._requests(index, of_partition, share.shape)
+            renumbered += [_in_piece(read, len(shares), share.data) for read in of_partition]
             shares.append(share)
-            requests += self._requests(index, group, share.shape)
         files = question.snapshot.files
-        has_native = any(isinstance(share, NativeShare) for share in shares)
+        has_native = any(share.record is not None for share in shares)
         content = PieceContent(
             table=question.url,
             options=question.options,
@@ -244,11 +153,11 @@ class _PieceMaker:
             output_column_count=len(question.output_columns),
             predicate=question.predicate,
             predicate_text=question.predicate_text,
-            late_part_bytes=self._late_part_bytes,
+            late_part_bytes=plan.late_part_bytes,
             symbols=self._symbols,
-            dictionaries=tuple(dictionaries),
             moment=files.moment if files is not None and has_native else None,
             shares=tuple(shares),
+            reads=tuple(renumbered),
         )
         numbers = PieceNumbers(
             row_group_count=len(reads),
@@ -258,46 +167,27 @@ class _PieceMaker:
         )
         return ScanPiece.of(content, numbers)
 
-    def _share(
-        self, index: int, reads: Sequence[PlannedRead], partition_index: int, dictionaries: list[Utf8Strings]
-    ) -> PieceShare:
-        """Make the share for some reads of a partition; symbols not yet known are added to the piece."""
-        partition, described = self._planned.partitions[index], self._planned.plan.partitions[index]
-        if isinstance(partition, PlannedParquet):
-            return parquet_share(
-                partition,
-                described,
-                [read for read in reads if isinstance(read, RowGroupRead)],
-                columns=self._columns,
-                partition_index=partition_index,
-                etag=self._etag(partition),
-                shape=self._shape(index),
-                reducer=self._reducer,
-            )
-        record = self._locations[described.data_path].record
-        if not isinstance(partition, PlannedNative) or record is None:
-            raise InternalError(f"a piece cannot hold a partition of kind {type(partition).__name__}")
-        return NativeShare(
+    def _share(self, index: int, reads: Sequence[Read]) -> PieceShare:
+        """Describe what some reads of a partition share."""
+        described, data = self._planned.plan.partitions[index], reads[0].data
+        is_native = data.decoder == "native"
+        pages = None if data.pages is None else pages_of_reads(data.pages, reads)
+        return PieceShare(
             name=described.name,
-            data_path=partition.directory_path,
-            record=record,
-            columns=tuple(partition.columns[column.index] for column in self._columns),
-            dictionaries={
-                column: _position(strings, dictionaries) for column, strings in partition.dictionaries.items()
-            },
+            metadata_source=described.metadata_source,
+            etag=None if is_native else self._etag(data),
             shape=self._shape(index),
-            reads=tuple(
-                replace(read, partition_index=partition_index) for read in reads if isinstance(read, NativeRead)
-            ),
+            record=self._locations[data.path].record if is_native else None,
+            data=replace(data, pages=pages),
         )
 
-    def _etag(self, partition: PlannedParquet) -> str | None:
+    def _etag(self, data: StoredData) -> str | None:
         """Return the known version of a data object, if later readers can compare it."""
-        snapshot, path = self._planned.question.snapshot, partition.data_path
-        info = snapshot.data_objects.info(path)
+        snapshot = self._planned.question.snapshot
+        info = snapshot.data_objects.info(data.path)
         # The version of a growing file on a disk changes, although its committed part does not.
-        seen = None if info is None or partition.may_grow else info.etag
-        return snapshot.store.lasting_etag(path) or seen
+        seen = None if info is None or data.may_grow else info.etag
+        return snapshot.store.lasting_etag(data.path) or seen
 
     def _shape(self, index: int) -> RequestShape:
         question, plan = self._planned.question, self._planned.plan
@@ -305,23 +195,26 @@ class _PieceMaker:
         return RequestShape(
             coalescing=coalescing,
             part_bytes=coalescing.part_bytes(self._wanted_bytes, question.options.max_concurrency),
-            late_coalescing=question.coalescing_of(plan.partitions[index].data_path),
+            late_coalescing=plan.late_coalescings[index],
         )
 
-    def _requests(self, index: int, reads: Sequence[PlannedRead], shape: RequestShape) -> Sequence[PlannedRequest]:
+    def _requests(self, index: int, reads: Sequence[Read], shape: RequestShape) -> Sequence[PlannedRequest]:
         """Return the requests for some reads of a partition: those of the plan, unless it is cut there."""
         plan = self._planned.plan
         if len(reads) == len(plan.row_groups_of(index)):
             return plan.requests_of(index)
-        stages = RequestStages(late_part_bytes=self._late_part_bytes)
-        stages.add(
-            self._planned.partitions[index],
+        return requests_of(
             reads,
-            coalescing=shape.coalescing,
-            part_bytes=shape.part_bytes,
-            late_coalescing=shape.late_coalescing,
+            plan.coalescings,
+            {index: shape.part_bytes},
+            plan.late_coalescings,
+            plan.late_part_bytes,
         )
-        return stages.requests()
+
+
+def _in_piece(read: Read, share: int, data: StoredData) -> Read:
+    deferred = None if read.deferred is None else _in_piece(read.deferred, share, data)
+    return replace(read, partition_index=share, data=data, deferred=deferred)
 
 
 def _costs(planned: PlannedScan) -> npt.NDArray[np.float64]:
@@ -331,20 +224,5 @@ def _costs(planned: PlannedScan) -> npt.NDArray[np.float64]:
     row_counts = np.fromiter((read.row_count for read in reads), np.float64, len(reads))
     # The decoded size of a row is nearly the same in all reads, so the largest read decides.
     largest = reads[int(np.argmax(wanted_bytes))]
-    question, partition = planned.question, planned.partitions[largest.partition_index]
-    decoded_bytes = partition.decoded_bytes(largest, question.needed_columns, question.options)
-    return wanted_bytes + decoded_bytes / max(largest.row_count, 1) * row_counts + READ_COST_BYTES
-
-
-def _position(strings: Utf8Strings, dictionaries: list[Utf8Strings]) -> int:
-    """Return the position of symbols among the known ones; add them if they are new: partitions share theirs."""
-    for position, known in enumerate(dictionaries):
-        if known is strings:
-            return position
-    dictionaries.append(strings)
-    return len(dictionaries) - 1
-
-
-def _by_partition(reads: Sequence[PlannedRead]) -> Iterator[tuple[int, list[PlannedRead]]]:
-    for index, group in groupby(reads, key=attrgetter("partition_index")):
-        yield index, list(group)
+    size_bytes = decoded_bytes(largest) + (0 if largest.deferred is None else decoded_bytes(largest.deferred))
+    return wanted_bytes + size_bytes / max(largest.row_count, 1) * row_counts + READ_COST_BYTES

@@ -8,13 +8,15 @@ take half of a small piece.
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from coldparquet.errors import InternalError
 from coldparquet.format.pages import PageBounds, PartitionPages
-from coldparquet.format.sidecar_layout import PhysicalType
+from coldparquet.format.parquet_schema import MAX_LEVEL
+from coldparquet.format.sidecar_layout import PhysicalType, Repetition
 from coldparquet.format.types import (
     ArrowKind,
     ColumnType,
@@ -39,19 +41,20 @@ from coldparquet.plan.bind import (
     ConstantUnlessNull,
 )
 from coldparquet.plan.columns import TableColumn
-from coldparquet.plan.model import RowGroupRead, RowSelection
-from coldparquet.plan.native import NativeColumn, NativeFile, NativeRead, NativeSymbol
+from coldparquet.plan.model import CHUNK, Read, RowSelection, StoredColumn
 from coldparquet.plan.predicate import Operator
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    import numpy.typing as npt
     from _typeshed import DataclassInstance
 
     from coldparquet.format.table_file_text import Utf8Strings
     from coldparquet.pieces.frame import SectionReader, SectionWriter
-    from coldparquet.plan.bounds import IntArray
+    from coldparquet.plan.bounds import BoolArray, IntArray
     from coldparquet.plan.literals import DomainValue
+    from coldparquet.plan.model import StoredData
 
 
 T = TypeVar("T", bound="DataclassInstance")
@@ -188,73 +191,53 @@ def _value_of(plain: Any) -> DomainValue:
     return value
 
 
-def plain_native_column(column: NativeColumn) -> dict[str, Any]:
-    """Return a column of a native partition as plain data."""
-    symbol = column.symbol
-    return {
-        "index": column.index,
-        "name": column.name,
-        "type": plain_type(column.type),
-        "name_txn": column.name_txn,
-        "top": column.top,
-        "symbol": None if symbol is None else [symbol.count, symbol.name_txn],
-    }
+def plain_stored(column: StoredColumn) -> list[Any]:
+    """Return a column of a partition as plain data; its type is told by what it follows from."""
+    leaf = column.leaf
+    if leaf is None:
+        return [column.name, column.top]
+    physical_type, repetition = int(leaf.physical_type), int(leaf.repetition)
+    levels = leaf.max_rep_level, leaf.max_def_level
+    return [
+        column.name,
+        column.type_code,
+        physical_type,
+        leaf.fixed_byte_length,
+        repetition,
+        *levels,
+        column.annotation,
+    ]
 
 
-def native_column_of(plain: Mapping[str, Any]) -> NativeColumn:
-    """Undo :func:`plain_native_column`."""
-    symbol = plain["symbol"]
-    return NativeColumn(
-        index=plain["index"],
-        name=plain["name"],
-        type=type_of(plain["type"]),
-        name_txn=plain["name_txn"],
-        top=plain["top"],
-        symbol=None if symbol is None else NativeSymbol(count=symbol[0], name_txn=symbol[1]),
-    )
-
-
-def plain_files(reads: Sequence[NativeRead]) -> list[list[Any]]:
-    """Return the files of a partition's reads as plain data."""
-    return [[file.column, file.role, file.path] for file in reads[0].files]
-
-
-def add_native_reads(sections: SectionWriter, reads: Sequence[NativeRead]) -> None:
-    """Write the reads of one partition, except its files and the partition itself."""
-    sections.add_numbers([read.row_group for read in reads])
-    sections.add_numbers([read.first_row for read in reads])
-    sections.add_numbers([read.row_count for read in reads])
-    sections.add_numbers([int(read.all_rows_match) for read in reads])
-    sections.add_numbers([len(read.made_columns) for read in reads])
-    sections.add_numbers([column for read in reads for column in read.made_columns])
-    # File by file, so that neighbours are similar.
-    sections.add_numbers(np.stack([read.starts for read in reads], axis=1).ravel())
-    sections.add_numbers(np.stack([read.stops - read.starts for read in reads], axis=1).ravel())
-
-
-def next_native_reads(
-    sections: SectionReader, *, files: Sequence[Sequence[Any]], partition_index: int
-) -> tuple[NativeRead, ...]:
-    """Undo :func:`add_native_reads`."""
-    shared_files = tuple(NativeFile(column, role, path) for column, role, path in files)
-    numbers, first_rows, row_counts, matches = (sections.numbers().tolist() for _ in range(4))
-    made_columns = list(sections.lists())
-    starts = sections.numbers().reshape(len(shared_files), len(numbers))
-    stops = starts + sections.numbers().reshape(len(shared_files), len(numbers))
-    return tuple(
-        NativeRead(
-            partition_index=partition_index,
-            row_group=numbers[position],
-            first_row=first_rows[position],
-            row_count=row_counts[position],
-            files=shared_files,
-            starts=np.ascontiguousarray(starts[:, position]),
-            stops=np.ascontiguousarray(stops[:, position]),
-            made_columns=tuple(made_columns[position].tolist()),
-            all_rows_match=bool(matches[position]),
-        )
-        for position in range(len(numbers))
-    )
+def stored_of(plain: Sequence[Any], number: int, columns: Mapping[int, TableColumn]) -> StoredColumn:
+    """Undo :func:`plain_stored`, given the column's number and those of the table."""
+    match plain:
+        case [str(name), int() | None as top]:
+            return StoredColumn(name=name, type=columns[number].readable_type, top=top)
+        case [
+            str(name),
+            int(type_code),
+            physical_type,
+            int(fixed_byte_length),
+            repetition,
+            int(rep),
+            int(def_),
+            annotation,
+        ]:
+            if not (0 <= rep <= MAX_LEVEL and 0 <= def_ <= MAX_LEVEL and 0 <= fixed_byte_length < 1 << 31):
+                raise damaged_piece("a column is nested too deep, or too wide")
+            return StoredColumn.in_parquet(
+                number,
+                name=name,
+                type_code=type_code,
+                physical_type=PhysicalType(physical_type),
+                fixed_byte_length=fixed_byte_length,
+                repetition=Repetition(repetition),
+                max_rep_level=rep,
+                max_def_level=def_,
+                annotation=annotation,
+            )
+    raise damaged_piece("a stored column has other fields")
 
 
 def add_strings(sections: SectionWriter, strings: Utf8Strings) -> None:
@@ -275,78 +258,145 @@ _ALL_ROWS_MATCH, _HAS_DEFERRED = 1, 2
 _ALL_ROWS = -1
 """Replaces the number of ranges of a row selection: all rows are selected."""
 
+_NULL = -1
+"""Replaces the length of a made value."""
 
-def add_reads(sections: SectionWriter, reads: Sequence[RowGroupRead]) -> None:
-    """Write the reads of all partitions of a piece: few long arrays cost less than many short ones."""
+
+def add_reads(sections: SectionWriter, reads: Sequence[Read]) -> None:
+    """Write the reads of a piece, except what those of a partition share: few long arrays cost less than many short."""
     flat = list(_with_deferred(reads))
     selections = [selection for read in flat for selection in (read.selection, *read.column_rows)]
     ranges = [selection for selection in selections if selection is not None]
+    made_values = [value for read in flat for value in read.made_values]
     sections.add_numbers([read.partition_index for read in flat])
     sections.add_numbers([read.row_group for read in flat])
-    sections.add_numbers([read.row_groups_left_out for read in flat])
     sections.add_numbers([read.row_group_rows for read in flat])
+    sections.add_numbers([read.first_row for read in flat])
     sections.add_numbers([_flags(read) for read in flat])
     sections.add_numbers([len(read.columns) for read in flat])
     sections.add_numbers([column for read in flat for column in read.columns])
     sections.add_numbers([len(read.made_columns) for read in flat])
     sections.add_numbers([column for read in flat for column in read.made_columns])
+    sections.add_numbers([_NULL if value is None else len(value) for value in made_values])
+    sections.add_bytes(b"".join(value for value in made_values if value is not None))
     sections.add_numbers([len(read.piece_columns) for read in flat])
     sections.add_numbers(_joined(read.piece_columns for read in flat))
+    sections.add_numbers(_joined(read.piece_files for read in flat if read.piece_files is not None))
     _add_ranges(sections, _joined(read.piece_starts for read in flat), _joined(read.piece_stops for read in flat))
+    _add_chunks(sections, [read for read in flat if read.piece_files is None])
     sections.add_numbers([_ALL_ROWS if selection is None else len(selection.starts) for selection in selections])
     sections.add_numbers(_joined(selection.starts for selection in ranges))
     sections.add_numbers(_joined(selection.stops for selection in ranges))
 
 
-def next_reads(sections: SectionReader) -> list[RowGroupRead]:
-    """Undo :func:`add_reads`."""
-    owners, row_groups, left_out, row_counts, flags = (sections.numbers().tolist() for _ in range(5))
+def next_reads(sections: SectionReader, data: Sequence[StoredData]) -> tuple[Read, ...]:
+    """Undo :func:`add_reads`, given what the reads of each partition share."""
+    owners, row_groups, row_counts, first_rows, flags = (sections.numbers().tolist() for _ in range(5))
     columns = [tuple(found.tolist()) for found in sections.lists()]
     made_columns = [tuple(found.tolist()) for found in sections.lists()]
+    made_values = _next_made_values(sections, made_columns)
     piece_counts = sections.numbers()
     piece_columns = split(sections.numbers(), piece_counts)
+    if min(owners, default=0) < 0:
+        raise damaged_piece("a read has no partition")
+    of_data = [data[owner] for owner in owners]
+    is_native = np.array([found.decoder == "native" for found in of_data], dtype=np.bool_)
+    piece_files = split(sections.numbers(), np.where(is_native, piece_counts, 0))
     piece_starts, piece_stops = (split(edges, piece_counts) for edges in _next_ranges(sections))
+    chunks = _next_chunks(sections, columns, row_counts, is_native)
     selections = _selections(sections.numbers(), sections.numbers(), sections.numbers())
-    reads: list[RowGroupRead] = []
+    reads: list[Read] = []
     # Backwards, so that a deferred read is made before its owner.
     for number in reversed(range(len(row_groups))):
         of_read = [selections.pop() for _ in range(1 + len(columns[number]))][::-1]
-        read = RowGroupRead(
+        read = Read(
             partition_index=owners[number],
+            data=of_data[number],
             row_group=row_groups[number],
             row_group_rows=row_counts[number],
+            first_row=first_rows[number],
             selection=of_read[0],
             columns=columns[number],
             column_rows=tuple(of_read[1:]),
+            chunks=chunks[number],
             piece_columns=piece_columns[number],
             piece_starts=piece_starts[number],
             piece_stops=piece_stops[number],
+            piece_files=piece_files[number] if is_native[number] else None,
             made_columns=made_columns[number],
+            made_values=made_values[number],
             all_rows_match=bool(flags[number] & _ALL_ROWS_MATCH),
             deferred=reads.pop() if flags[number] & _HAS_DEFERRED else None,
-            row_groups_left_out=left_out[number],
         )
         reads.append(read)
-    reads.reverse()
-    return reads
+    return tuple(reversed(reads))
 
 
-def add_pages(sections: SectionWriter, pages: PartitionPages) -> None:
-    """Write the places of a partition's pages, without statistics."""
+def _add_chunks(sections: SectionWriter, reads: Sequence[Read]) -> None:
+    """Write the chunks column by column, so that neighbours are similar."""
+    chunks = np.concatenate([np.empty(0, CHUNK), *(read.chunks for read in reads)])
+    row_counts = np.repeat([read.row_group_rows for read in reads], [len(read.columns) for read in reads])
+    order = np.argsort([column for read in reads for column in read.columns], kind="stable")
+    sections.add_numbers(chunks["codec"][order])
+    sections.add_numbers(chunks["encodings"][order])
+    sections.add_numbers((chunks["value_count"] - row_counts)[order])
+    sections.add_numbers(chunks["decoded_bytes"][order])
+
+
+def _next_chunks(
+    sections: SectionReader, columns: Sequence[tuple[int, ...]], row_counts: Sequence[int], is_native: BoolArray
+) -> list[npt.NDArray[Any]]:
+    """Undo :func:`_add_chunks`, for each read."""
+    counts = np.where(is_native, 0, [len(of_read) for of_read in columns])
+    flat = [column for of_read, none in zip(columns, is_native.tolist(), strict=True) if not none for column in of_read]
+    order = np.argsort(np.array(flat, dtype=np.int64), kind="stable")
+    codecs, encodings, value_counts, decoded_bytes = (sections.numbers() for _ in range(4))
+    for codes in (codecs, encodings):
+        if codes.min(initial=0) < 0 or codes.max(initial=0) > np.iinfo(np.uint8).max:
+            raise damaged_piece("a chunk has no such codec or encodings")
+    chunks = np.empty(len(order), CHUNK)
+    chunks["codec"][order], chunks["encodings"][order] = codecs, encodings
+    chunks["value_count"][order] = value_counts
+    chunks["value_count"] += np.repeat(np.array(row_counts, dtype=np.int64), counts)
+    chunks["decoded_bytes"][order] = decoded_bytes
+    return split(chunks, counts)
+
+
+def _next_made_values(
+    sections: SectionReader, made_columns: Sequence[tuple[int, ...]]
+) -> list[tuple[bytes | None, ...]]:
+    lengths, content = sections.numbers(), bytes(sections.bytes())
+    filled = np.maximum(lengths, 0)
+    stops = np.cumsum(filled)
+    if len(lengths) != sum(map(len, made_columns)) or (stops[-1] if len(stops) else 0) != len(content):
+        raise damaged_piece("its made values do not fill their bytes")
+    values = [
+        None if length == _NULL else content[stop - length : stop]
+        for length, stop in zip(lengths.tolist(), stops.tolist(), strict=True)
+    ]
+    edges = np.cumsum([0, *map(len, made_columns)]).tolist()
+    return [tuple(values[start:stop]) for start, stop in pairwise(edges)]
+
+
+def add_pages(sections: SectionWriter, pages: PartitionPages) -> list[int]:
+    """Write the places of a partition's pages, without statistics; return the numbers of their row groups and columns."""
     sections.add_numbers(np.diff(pages.first_page))
     sections.add_numbers(pages.first_rows)
     _add_ranges(sections, pages.starts, pages.stops)
     _add_ranges(sections, pages.dictionary_starts, pages.dictionary_stops)
+    return [pages.row_group_count, pages.column_count, pages.first_row_group]
 
 
-def next_pages(sections: SectionReader, *, row_group_count: int, column_count: int) -> PartitionPages:
-    """Undo :func:`add_pages`."""
+def next_pages(sections: SectionReader, plain: Sequence[int]) -> PartitionPages:
+    """Undo :func:`add_pages`, given the numbers that it returned."""
+    row_group_count, column_count, first_row_group = plain
     counts, first_rows = sections.numbers(), sections.numbers()
     starts, stops = _next_ranges(sections)
     dictionary_starts, dictionary_stops = _next_ranges(sections)
     return PartitionPages(
         row_group_count=row_group_count,
         column_count=column_count,
+        first_row_group=first_row_group,
         first_page=_edges(counts),
         first_rows=first_rows,
         starts=starts,
@@ -359,25 +409,32 @@ def next_pages(sections: SectionReader, *, row_group_count: int, column_count: i
     )
 
 
-def reduced_pages(
-    pages: PartitionPages, *, row_groups: IntArray, columns: Sequence[int], wanted: Collection[int]
-) -> PartitionPages:
-    """Keep the pages of some columns and row groups, renumbered as in a reduced sidecar, without bounds."""
-    of_columns = np.array(columns, dtype=np.int64)
-    chunks = (row_groups[:, None] * pages.column_count + of_columns).ravel()
-    counts = np.diff(pages.first_page)[chunks]
-    counts[~np.tile(np.isin(of_columns, list(wanted)), len(row_groups))] = 0
+def pages_of_reads(pages: PartitionPages, reads: Sequence[Read]) -> PartitionPages | None:
+    """Keep the pages of the deferred columns of some reads, in table order, without bounds; None if none is deferred."""
+    deferred = [read.deferred for read in reads if read.deferred is not None]
+    if not deferred:
+        return None
+    first, stop = deferred[0].row_group, deferred[-1].row_group + 1
+    chunks = slice(
+        (first - pages.first_row_group) * pages.column_count, (stop - pages.first_row_group) * pages.column_count
+    )
+    is_kept = np.zeros((stop - first, pages.column_count), dtype=np.bool_)
+    for read in deferred:
+        is_kept[read.row_group - first, list(read.columns)] = True
+    all_first = pages.first_page[chunks]
+    counts = np.where(is_kept.ravel(), pages.first_page[chunks.start + 1 : chunks.stop + 1] - all_first, 0)
     first_page = _edges(counts)
-    kept = np.repeat(pages.first_page[chunks] - first_page[:-1], counts) + np.arange(first_page[-1])
+    kept = np.repeat(all_first - first_page[:-1], counts) + np.arange(first_page[-1])
     return PartitionPages(
-        row_group_count=len(row_groups),
-        column_count=len(columns),
+        row_group_count=stop - first,
+        column_count=pages.column_count,
+        first_row_group=first,
         first_page=first_page,
         first_rows=pages.first_rows[kept],
         starts=pages.starts[kept],
         stops=pages.stops[kept],
-        dictionary_starts=pages.dictionary_starts[chunks],
-        dictionary_stops=pages.dictionary_stops[chunks],
+        dictionary_starts=np.where(counts > 0, pages.dictionary_starts[chunks], 0),
+        dictionary_stops=np.where(counts > 0, pages.dictionary_stops[chunks], 0),
         null_counts=pages.null_counts[kept],
         lower=_no_bounds(len(kept)),
         upper=_no_bounds(len(kept)),
@@ -397,14 +454,14 @@ def _next_ranges(sections: SectionReader) -> tuple[IntArray, IntArray]:
     return stops - lengths, stops
 
 
-def _with_deferred(reads: Iterable[RowGroupRead]) -> Iterator[RowGroupRead]:
+def _with_deferred(reads: Iterable[Read]) -> Iterator[Read]:
     for read in reads:
         yield read
         if read.deferred is not None:
             yield read.deferred
 
 
-def _flags(read: RowGroupRead) -> int:
+def _flags(read: Read) -> int:
     return _ALL_ROWS_MATCH * read.all_rows_match | _HAS_DEFERRED * (read.deferred is not None)
 
 

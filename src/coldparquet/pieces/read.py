@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import hashlib
 import os
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,26 +19,12 @@ from coldparquet.catalog.table_files import CommittedRowsStore, CommittedState
 from coldparquet.concurrency import TableThreads, background
 from coldparquet.decode.arrow import TextAs, arrow_field, text_to_arrow
 from coldparquet.errors import InvalidInputError
-from coldparquet.format.pages import chunk_places
-from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.options import StoreOptions, checked_store_options
-from coldparquet.pieces.checks import (
-    NeededColumns,
-    check_native_column,
-    check_native_reads,
-    check_paths,
-    check_predicate,
-    check_reads,
-    check_type,
-    checked_pages,
-    refuses_nonsense,
-)
+from coldparquet.pieces.checks import check_content, check_paths, refuses_nonsense
 from coldparquet.pieces.encode import decode_numbers, decode_piece, encode_piece
-from coldparquet.pieces.frame import NativeShare, ParquetShare
 from coldparquet.plan.model import PartitionRead, ReadPlan, StoreSpeed
-from coldparquet.scan.model import KnownSymbols
-from coldparquet.scan.planned import PlannedNative, PlannedParquet
-from coldparquet.scan.requests import RequestStages
+from coldparquet.scan.model import RowPlan, RowQuestion
+from coldparquet.scan.requests import requests_of
 from coldparquet.scan.stats import ScanActivity
 from coldparquet.scan.stream import BatchStream, blocking_batches
 from coldparquet.storage.checked import CheckedStore
@@ -51,11 +37,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
-    from coldparquet.options import Coalescing, ReadOptions
-    from coldparquet.pieces.frame import PieceContent, PieceNumbers, PieceShare
-    from coldparquet.plan.bind import BoundPredicate
-    from coldparquet.plan.columns import TableColumn
-    from coldparquet.scan.planned import PlannedPartition
+    from coldparquet.pieces.frame import PieceContent, PieceNumbers
+    from coldparquet.plan.model import Read
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.cache import CachedStore
     from coldparquet.storage.log import RequestRecord
@@ -169,73 +152,26 @@ def close_stores() -> None:
 atexit.register(close_stores)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PieceQuestion:
-    """The question of a piece; see :class:`coldparquet.scan.model.StreamedQuestion`."""
+def plan_piece(content: PieceContent) -> RowPlan:
+    """Check a piece, and plan its requests.
 
-    options: ReadOptions
-    output_columns: tuple[TableColumn, ...]
-    needed_columns: tuple[TableColumn, ...]
-    predicate: BoundPredicate | None
-    symbols: KnownSymbols
-    late_coalescings: Mapping[str, Coalescing]
-    """By data path: how the ranges of deferred columns become requests."""
-    limit: None = None
-    """None: a piece does not know the row counts of other pieces."""
-
-    def coalescing_of(self, data_path: str) -> Coalescing:
-        """Return how the ranges of deferred columns of one object become requests."""
-        return self.late_coalescings[data_path]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedPiece:
-    """What streaming needs of a piece; see :class:`coldparquet.scan.model.StreamedPlan`."""
-
-    question: PieceQuestion
-    plan: ReadPlan
-    partitions: tuple[PlannedPartition, ...]
-    late_part_bytes: int
-
-    @classmethod
-    def of(cls, content: PieceContent) -> Self:
-        """Plan the requests of a piece.
-
-        Raises:
-            FormatError: One of its sidecars is damaged, or contradicts the reads.
-        """
-        with refuses_nonsense():
-            return cls._of(content)
-
-    @classmethod
-    def _of(cls, content: PieceContent) -> Self:
+    Raises:
+        FormatError: Its parts contradict each other.
+    """
+    with refuses_nonsense():
         schema_of(content)
-        if content.predicate is not None:
-            check_predicate(content.predicate, content.columns)
-        symbols = {index: text_to_arrow(strings) for index, strings in content.symbols.items()}
-        partitions = [
-            _native_partition(share, content, number)
-            if isinstance(share, NativeShare)
-            else _parquet_partition(share, content, number, symbols)
-            for number, share in enumerate(content.shares)
-        ]
-        stages = RequestStages(late_part_bytes=content.late_part_bytes)
-        for share, partition in zip(content.shares, partitions, strict=True):
-            stages.add(
-                partition,
-                share.reads,
-                coalescing=share.shape.coalescing,
-                part_bytes=share.shape.part_bytes,
-                late_coalescing=share.shape.late_coalescing,
-            )
-        return cls(
-            question=PieceQuestion(
+        check_content(content)
+        shapes = [share.shape for share in content.shares]
+        late_coalescings = tuple(shape.late_coalescing for shape in shapes)
+        coalescings = tuple(shape.coalescing for shape in shapes)
+        return RowPlan(
+            question=RowQuestion(
                 options=content.options,
                 output_columns=content.output_columns,
                 needed_columns=content.columns,
                 predicate=content.predicate,
-                symbols=KnownSymbols(strings=symbols, requests=()),
-                late_coalescings={share.data_path: share.shape.late_coalescing for share in content.shares},
+                limit=None,  # a piece does not know the row counts of other pieces
+                symbols={index: text_to_arrow(strings) for index, strings in content.symbols.items()},
             ),
             plan=ReadPlan(
                 table=content.table,
@@ -243,18 +179,22 @@ class PlannedPiece:
                 predicate=content.predicate_text,
                 limit=None,
                 partitions_pruned=(),
-                partitions=tuple(
-                    _described(share, partition) for share, partition in zip(content.shares, partitions, strict=True)
+                partitions=tuple(_described(content)),
+                row_groups=content.reads,
+                requests=requests_of(
+                    content.reads,
+                    coalescings,
+                    [shape.part_bytes for shape in shapes],
+                    late_coalescings,
+                    content.late_part_bytes,
                 ),
-                row_groups=tuple(read for share in content.shares for read in share.reads),
-                requests=stages.requests(),
                 metadata_requests=(),
                 options=content.options,
                 speed=StoreSpeed(connections=content.options.max_concurrency),
-                coalescings=tuple(share.shape.coalescing for share in content.shares),
+                coalescings=coalescings,
+                late_coalescings=late_coalescings,
+                late_part_bytes=content.late_part_bytes,
             ),
-            partitions=tuple(partitions),
-            late_part_bytes=content.late_part_bytes,
         )
 
 
@@ -267,53 +207,25 @@ def schema_of(content: PieceContent) -> pa.Schema:
         )
 
 
-def _parquet_partition(
-    share: ParquetShare, content: PieceContent, number: int, symbols: Mapping[int, pa.Array[Any]]
-) -> PlannedParquet:
-    sidecar = parse_sidecar(share.sidecar, path=share.data_path)
-    chunks = chunk_places(sidecar)
-    check_reads(share, chunks, number=number, needed=NeededColumns.of(content, share.places))
-    for column, place in zip(content.columns, share.places, strict=True):
-        if place is not None:
-            check_type(sidecar.column_type(place), column.readable_type)
-    return PlannedParquet(
-        sidecar=sidecar,
-        data_path=share.data_path,
-        may_grow=share.may_grow,
-        places={column.index: place for column, place in zip(content.columns, share.places, strict=True)},
-        column_names={place: sidecar.column(place).name for place in share.places if place is not None},
-        pages=checked_pages(share.pages, chunks),
-        pages_etag=share.pages_etag,
-        known_symbols=symbols,
-    )
-
-
-def _native_partition(share: NativeShare, content: PieceContent, number: int) -> PlannedNative:
-    places = [column.index for column in content.columns]
-    check_native_reads(share, number=number, needed=NeededColumns.of(content, places))
-    for column, stored in zip(content.columns, share.columns, strict=True):
-        check_native_column(stored, column)
-    return PlannedNative(
-        directory_path=share.data_path,
-        columns={column.index: column for column in share.columns},
-        dictionaries={index: content.dictionaries[position] for index, position in share.dictionaries.items()},
-    )
-
-
-def _described(share: PieceShare, partition: PlannedPartition) -> PartitionRead:
-    """Describe a share for people, as if the partition had no other row groups."""
-    sidecar = partition.sidecar if isinstance(partition, PlannedParquet) else None
-    rows = sum(read.row_count for read in share.reads)
-    return PartitionRead(
-        name=share.name,
-        data_path=share.data_path,
-        parquet_size_bytes=None if sidecar is None else sidecar.parquet_size_bytes,
-        metadata_source="native" if isinstance(share, NativeShare) else share.metadata_source,
-        row_groups_total=0 if sidecar is None else sidecar.row_group_count,
-        row_groups_read=0 if sidecar is None else sidecar.row_group_count,
-        rows_total=rows if sidecar is None else sidecar.total_rows,
-        rows_read=rows,
-    )
+def _described(content: PieceContent) -> Iterator[PartitionRead]:
+    """Describe each share for people, as if the partition had no other row groups."""
+    by_share: dict[int, list[Read]] = defaultdict(list)
+    for read in content.reads:
+        by_share[read.partition_index].append(read)
+    for index, share in enumerate(content.shares):
+        reads = by_share[index]
+        row_groups = {read.row_group: read.row_group_rows for read in reads} if share.record is None else {}
+        rows = sum(read.row_count for read in reads)
+        yield PartitionRead(
+            name=share.name,
+            data_path=share.data.path,
+            parquet_size_bytes=share.data.size_bytes,
+            metadata_source=share.metadata_source,
+            row_groups_total=len(row_groups),
+            row_groups_read=len(row_groups),
+            rows_total=rows if share.record is not None else sum(row_groups.values()),
+            rows_read=rows,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,7 +295,7 @@ class ScanPiece:
 
     def plan(self) -> ReadPlan:
         """Return the plan of reading it."""
-        return PlannedPiece.of(self.content()).plan
+        return plan_piece(self.content()).plan
 
     def explain(self) -> str:
         """Describe for people what reading it will do."""
@@ -436,7 +348,7 @@ class PieceStream:
             executor = TableThreads(self._content.options.decode_threads)
             resources.callback(executor.close)
             stack = await resources.enter_async_context(self._open_source())
-            planned = await asyncio.get_running_loop().run_in_executor(executor, PlannedPiece.of, self._content)
+            planned = await asyncio.get_running_loop().run_in_executor(executor, plan_piece, self._content)
             attributes: Attributes = {"coldparquet.table": self._content.table, "coldparquet.method": "piece"}
             stream = BatchStream(
                 partial(_already_planned, planned),
@@ -615,17 +527,17 @@ def _piece_stream(  # noqa: PLR0913 - those of read_piece
 
 def _pinned_store(content: PieceContent, store: ObjectStore) -> CachedStore:
     """Pin every request to the version that the driver saw; check that native rows are still committed."""
-    native = {share.data_path: share.record for share in content.shares if isinstance(share, NativeShare)}
+    native = {share.data.path: share.record for share in content.shares if share.record is not None}
     if content.moment is not None and native:
         table_path = next(iter(native)).rpartition("/")[0]
         state = CommittedState(table_path=table_path, moment=content.moment, native_partitions=native)
         store = CommittedRowsStore(store, state)
     checked = CheckedStore(store)
     for share in content.shares:
-        if isinstance(share, ParquetShare) and share.etag is not None:
-            checked.pin(share.data_path, share.etag)
+        if share.etag is not None:
+            checked.pin(share.data.path, share.etag)
     return NO_CACHES.above(checked)
 
 
-async def _already_planned(planned: PlannedPiece) -> PlannedPiece:
+async def _already_planned(planned: RowPlan) -> RowPlan:
     return planned

@@ -22,7 +22,6 @@ from coldparquet.plan.cost import (
     reads_by_class,
     restore_offers_of,
 )
-from coldparquet.plan.native import NativeRead
 from coldparquet.plan.requests import ReadRanges
 from coldparquet.prices import STANDARD
 from coldparquet.text import human_bytes, human_dollars, plural
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.options import Goal, ReadOptions
-    from coldparquet.plan.model import PlannedRead, ReadPlan, RowGroupRead
+    from coldparquet.plan.model import Read, ReadPlan
     from coldparquet.prices import RestoreTier
 
 
@@ -110,25 +109,23 @@ def _cost(plan: ReadPlan, options: ReadOptions) -> GoalCost | None:
     )
 
 
-def _by_class(plan: ReadPlan) -> list[tuple[str, list[PlannedRead]]]:
+def _by_class(plan: ReadPlan) -> list[tuple[str, list[Read]]]:
     """Group the reads by the storage class of their partition; those of a partition stay together."""
-    by_class: dict[str, list[PlannedRead]] = {}
+    by_class: dict[str, list[Read]] = {}
     for index, reads in groupby(plan.row_groups, key=lambda read: read.partition_index):
         by_class.setdefault(plan.partitions[index].storage_class or STANDARD, []).extend(reads)
     return list(by_class.items())
 
 
-def _stages(reads: Sequence[PlannedRead], goal: Goal) -> list[tuple[int, ReadRanges | None]]:
+def _stages(reads: Sequence[Read], goal: Goal) -> list[tuple[int, ReadRanges | None]]:
     """Return what is fetched in each stage. With few requests as goal, deferred columns join the others."""
-    deferred: list[RowGroupRead] = [
-        read.deferred for read in reads if not isinstance(read, NativeRead) and read.deferred is not None
-    ]
+    deferred = [read.deferred for read in reads if read.deferred is not None]
     if goal != "few-requests":
         return [(1, ReadRanges.of(reads)), (2, ReadRanges.of_each(deferred))]
-    with_deferred: list[PlannedRead] = []
+    with_deferred: list[Read] = []
     for read in reads:
         with_deferred.append(read)
-        if not isinstance(read, NativeRead) and read.deferred is not None:
+        if read.deferred is not None:
             with_deferred.append(read.deferred)
     return [(1, ReadRanges.of(with_deferred))]
 

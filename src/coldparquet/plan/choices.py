@@ -71,6 +71,14 @@ def _row_bytes(
     return _KEY_BYTES + np.maximum(_EXPANSION * compressed_bytes, bound_bytes)
 
 
+def made_row_bytes(column_type: ColumnType, value: bytes | None) -> int:
+    """Estimate the memory that one row of a column takes that is null or one value in every row."""
+    name = column_type.arrow.name
+    if name == "fixed_size_binary":
+        return column_type.arrow.width
+    return _VALUE_BYTES.get(name, _KEY_BYTES + (0 if value is None else len(value)))
+
+
 def _longest_bounds(table: RowGroupTable, column: int) -> npt.NDArray[np.int64]:
     """Return the bytes of each chunk's longer bound, shape ``(row_groups,)``; less than 1 without bounds."""
     chunks = table.chunks(column)

@@ -1,7 +1,8 @@
 """Defines the read plan as plain data: which bytes of which objects, why, and where each byte goes.
 
-A plan is made before any data byte is fetched. It pickles, so that Spark can send pieces of it to executors, and it
-holds no credentials. The row group reads of a partition alone determine its requests and placements.
+A plan is made before any data byte is fetched. It holds no credentials. Its reads are self-contained: each knows its
+object, its bytes there and how they become rows, so that any of them can be fetched and decoded elsewhere, without the
+metadata that they were planned from.
 
 Row selections are sorted, disjoint row ranges inside one row group, as numpy arrays. Pruning by pages leaves some rows,
 a predicate leaves some of those, and only the pages that overlap them are fetched.
@@ -10,70 +11,185 @@ a predicate leaves some of those, and only the pages that overlap them are fetch
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from coldparquet.errors import InternalError
-from coldparquet.format.types import distinct_values
+from coldparquet.format.parquet_schema import LeafSpec
+from coldparquet.format.types import distinct_values, resolve_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
+    from coldparquet.format.pages import PartitionPages
+    from coldparquet.format.sidecar_layout import PhysicalType, Repetition
+    from coldparquet.format.table_file_text import Utf8Strings
+    from coldparquet.format.types import ColumnType
     from coldparquet.options import Coalescing, ReadOptions
-    from coldparquet.plan.native import NativeRead
     from coldparquet.ranges import ByteRange, SuffixRange
 
 
-_OfPartition = TypeVar("_OfPartition", "PlannedRead", "PlannedRequest")
+_OfPartition = TypeVar("_OfPartition", "Read", "PlannedRequest")
 
 BUFFER_HEADER_BYTES = 4
 """A row group's buffer begins with the magic ``PAR1``; its first chunk follows at this offset."""
 
 
+CHUNK = np.dtype([("codec", np.uint8), ("encodings", np.uint8), ("value_count", np.int64), ("decoded_bytes", np.int64)])
+"""What decoding needs of a column chunk of Parquet besides its bytes: compression codec and encodings as sidecars number
+them, the number of values, nulls included, and an estimate of the memory that all of them take once decoded."""
+
+MAX_ROW_GROUP_ROWS = 2**31 - 1
+"""Writers' row groups hold a few million rows. Damaged metadata may claim any number, and columns made without fetching
+would then be that long."""
+
+
+MOST_DECODED_BYTES = 1 << 62
+"""Lengths from damaged metadata may be any numbers."""
+
+FileRole: TypeAlias = Literal["fixed", "auxiliary", "data"]
+"""``fixed``: the values themselves, all of one width. ``auxiliary``: the places of variable-size values; ``data``:
+those values."""
+
+
+class StoredFile(NamedTuple):
+    """One of the files of a partition whose columns have files of their own."""
+
+    column: int
+    """Number of its column in the partition."""
+    role: FileRole
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredColumn:
+    """One column as a partition stores it; partitions that describe their columns alike share it."""
+
+    name: str
+    """Its name there."""
+    type: ColumnType
+    """Its type there, perhaps an earlier one than in the table."""
+    leaf: LeafSpec | None = None
+    """How pyarrow reads it from Parquet; None in native files."""
+    type_code: int = 0
+    """What its type in Parquet follows from, beside the leaf."""
+    annotation: str | None = None
+    """Likewise, if the file is not QuestDB's."""
+    top: int | None = 0
+    """Rows of the partition from before the column existed: native files have no bytes for them. None: all rows."""
+
+    @classmethod
+    def in_parquet(  # noqa: PLR0913 - the fields of a sidecar's column descriptor
+        cls,
+        number: int,
+        *,
+        name: str,
+        type_code: int,
+        physical_type: PhysicalType,
+        fixed_byte_length: int,
+        repetition: Repetition,
+        max_rep_level: int,
+        max_def_level: int,
+        annotation: str | None,
+    ) -> StoredColumn:
+        """Describe a column of a Parquet file.
+
+        Raises:
+            UnsupportedError: Its type is not readable.
+        """
+        column_type = resolve_type(type_code, physical_type, fixed_byte_length, max_rep_level, annotation)
+        leaf = LeafSpec(
+            # pyarrow chooses columns by name, and takes dots for paths into structs.
+            name=f"{number}:{name.replace('.', '_')}",
+            physical_type=physical_type,
+            fixed_byte_length=fixed_byte_length,
+            repetition=repetition,
+            max_rep_level=max_rep_level,
+            max_def_level=max_def_level,
+            logical=column_type.parquet_logical,
+        )
+        return cls(name=name, type=column_type, leaf=leaf, type_code=type_code, annotation=annotation)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RowGroupRead:
-    """The share of one row group, or of a run of its rows: the bytes to fetch, and the columns that need no fetch."""
+class StoredData:
+    """The data of one partition: what all of its reads share."""
+
+    decoder: Literal["parquet", "native"]
+    """What makes rows of its bytes."""
+    path: str
+    """The data object, or the directory of a native partition."""
+    columns: Mapping[int, StoredColumn]
+    """The needed columns that it has, by their numbers in the partition."""
+    places: Mapping[int, int | None]
+    """By index in the table: the number of each needed column in the partition, None if it is absent."""
+    size_bytes: int | None = None
+    """Size of the planned data object, which has at least as many bytes; None for native files."""
+    etag: str | None = None
+    """Version that every answer must have, because the pages describe it; None if only the metadata vouches for it."""
+    may_grow: bool = False
+    """Whether a QuestDB may append to it during the scan."""
+    created_by: str | None = None
+    """The writer that the Parquet file names, empty if it names none; None if unknown."""
+    is_writer_known: bool = True
+    """Whether its pages are certainly marked as compressed where they are."""
+    files: tuple[StoredFile, ...] = ()
+    """The files of a native partition."""
+    symbols: Mapping[int, Utf8Strings] = field(default_factory=dict)
+    """Values of the symbol columns of a native partition, by number."""
+    pages: PartitionPages | None = None
+    """What planning has found out about the pages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Read:
+    """Some rows of one row group: all that is needed to fetch and decode them.
+
+    A slice of the rows of a native partition is the same: its number takes the place of the row group's.
+    """
 
     partition_index: int
     """Position of the partition in :attr:`ReadPlan.partitions`."""
+    data: StoredData = field(repr=False)
+    """What the reads of the partition share."""
     row_group: int
-    """Index of the row group in the partition's sidecar, from 0."""
+    """Number of the row group in its Parquet file, or of the slice, from 0."""
     row_group_rows: int
     """Rows of the whole row group."""
-    selection: RowSelection | None
+    first_row: int = 0
+    """First row of the slice in a native partition."""
+    selection: RowSelection | None = None
     """The rows to read; None for all rows of the row group."""
     columns: tuple[int, ...]
-    """Indexes, in the partition's sidecar, of the columns with bytes to fetch."""
+    """Numbers, in the partition, of the columns with bytes to fetch."""
     column_rows: tuple[RowSelection | None, ...]
     """Per fetched column: all rows in its fetched pages, which include those selected; None for the whole chunk."""
+    chunks: npt.NDArray[Any]
+    """Per fetched column of Parquet: its chunk, as :data:`CHUNK`; empty for native files."""
     piece_columns: npt.NDArray[np.int64]
     """Position in ``columns`` of each piece's column, ascending, shape ``(pieces,)``. A whole chunk is one piece. If a
     chunk is fetched in part, its dictionary page and each run of adjacent pages in the file are one piece."""
     piece_starts: npt.NDArray[np.int64]
-    """First byte of each piece in the Parquet file; ascending within a column."""
+    """First byte of each piece in its file; ascending within a column of Parquet."""
     piece_stops: npt.NDArray[np.int64]
     """One past the last byte of each piece."""
-    made_columns: tuple[int, ...]
-    """Indexes of the columns made without fetching: null in every row, or one value in every row."""
+    piece_files: npt.NDArray[np.int64] | None = None
+    """Position of the file of each piece in :attr:`StoredData.files`; None if all are in the data object."""
+    made_columns: tuple[int, ...] = ()
+    """Numbers of the columns made without fetching."""
+    made_values: tuple[bytes | None, ...] = ()
+    """The value of each in every row, in Parquet's plain encoding; None for null."""
     all_rows_match: bool
     """True if the metadata proves that every row satisfies the predicate, so that no filter is needed."""
-    deferred: RowGroupRead | None = None
+    deferred: Read | None = None
     """Columns of the result that are fetched only once the predicate's columns show which rows remain (late
     materialisation). This read selects the same rows, and defers nothing itself."""
-    row_groups_left_out: int = 0
-    """Number of earlier row groups in the Parquet file that the sidecar lacks, because it is cut down to a piece of the
-    plan."""
-
-    @property
-    def row_group_in_file(self) -> int:
-        """Number of the row group in its Parquet file, from 0."""
-        return self.row_group + self.row_groups_left_out
 
     @property
     def row_count(self) -> int:
@@ -88,14 +204,17 @@ class RowGroupRead:
 
     @property
     def buffer_offsets(self) -> npt.NDArray[np.int64]:
-        """Place of each piece in the row group's buffer, shape ``(pieces,)``.
+        """Place of each piece in the read's buffer, shape ``(pieces,)``.
 
-        The buffer begins with the 4-byte magic. The columns follow without gaps, in the order in which they begin in
-        the file; each holds its pieces in file order. Deferred columns have a buffer of their own.
+        The buffer of Parquet begins with the 4-byte magic. The columns follow without gaps, in the order in which they
+        begin in the file; each holds its pieces in file order. Deferred columns have a buffer of their own. The pieces
+        of native files are packed in their order.
         """
         lengths = self.piece_stops - self.piece_starts
+        packed_starts: npt.NDArray[np.int64] = np.cumsum(lengths) - lengths
+        if self.piece_files is not None:
+            return packed_starts
         if (self.piece_starts[1:] > self.piece_starts[:-1]).all():  # whole chunks in file order, the usual case
-            packed_starts: npt.NDArray[np.int64] = np.cumsum(lengths) - lengths
             return BUFFER_HEADER_BYTES + packed_starts
         column_begins = np.full(len(self.columns), np.iinfo(np.int64).max)
         np.minimum.at(column_begins, self.piece_columns, self.piece_starts)
@@ -108,10 +227,6 @@ class RowGroupRead:
         offsets = np.empty_like(lengths)
         offsets[in_buffer_order] = BUFFER_HEADER_BYTES + packed_stops - lengths[in_buffer_order]
         return offsets
-
-
-PlannedRead: TypeAlias = "RowGroupRead | NativeRead"
-"""The unit of fetching and decoding: a row group, or a run of rows of native files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +372,7 @@ class ReadPlan:
     partitions_pruned: tuple[PrunedPartition, ...]
     partitions: tuple[PartitionRead, ...]
     """Partitions with fetched metadata, in table order. One whose row groups were all pruned is listed as well."""
-    row_groups: tuple[PlannedRead, ...]
+    row_groups: tuple[Read, ...]
     """In partition order and, within a partition, in ascending order of row groups, or of rows if native."""
     requests: tuple[PlannedRequest, ...]
     """In partition order and, within a partition, in file order."""
@@ -268,6 +383,10 @@ class ReadPlan:
     """Of the store, as far as known."""
     coalescings: tuple[Coalescing, ...] = ()
     """How ranges became requests, for each partition."""
+    late_coalescings: tuple[Coalescing, ...] = ()
+    """The same for deferred columns, which are requested once the predicate is evaluated."""
+    late_part_bytes: int = 0
+    """Approximate length of the requests for deferred columns."""
     snapshot: str | None = None
     """How the partitions were found, and so which state of the table is read: by a transaction, or by a directory
     listing. None if the caller named the partitions."""
@@ -322,7 +441,7 @@ class ReadPlan:
         """Upper bound of the result's rows: those of all row groups to read."""
         return self._limited(sum(read.row_count for read in self.row_groups))
 
-    def row_groups_of(self, partition_index: int) -> tuple[PlannedRead, ...]:
+    def row_groups_of(self, partition_index: int) -> tuple[Read, ...]:
         """Return the row group reads of one partition, in ascending order of row groups."""
         return _of_partition(self.row_groups, partition_index)
 
@@ -355,16 +474,13 @@ class ReadPlan:
         return rows if self.limit is None else min(rows, self.limit)
 
 
-def bytes_wanted_by(reads: Sequence[PlannedRead]) -> int:
+def bytes_wanted_by(reads: Sequence[Read]) -> int:
     """Return the total length of the reads' pieces to fetch, including deferred ones."""
-    parts = [(read.piece_starts, read.piece_stops) for read in reads if isinstance(read, RowGroupRead)]
-    deferred = [read.deferred for read in reads if isinstance(read, RowGroupRead) and read.deferred is not None]
-    parts += [(read.piece_starts, read.piece_stops) for read in deferred]
-    wanted_bytes = sum(read.bytes_wanted for read in reads if not isinstance(read, RowGroupRead))
-    if parts:
-        starts, stops = zip(*parts, strict=True)
-        wanted_bytes += int((np.concatenate(stops) - np.concatenate(starts)).sum())
-    return wanted_bytes
+    parts = [*reads, *[read.deferred for read in reads if read.deferred is not None]]
+    if not parts:
+        return 0
+    stops = np.concatenate([part.piece_stops for part in parts])
+    return int((stops - np.concatenate([part.piece_starts for part in parts])).sum())
 
 
 def _of_partition(items: tuple[_OfPartition, ...], partition_index: int) -> tuple[_OfPartition, ...]:

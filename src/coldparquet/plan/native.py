@@ -11,15 +11,16 @@ round trip.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from coldparquet.errors import FormatError, InternalError
-from coldparquet.format.native import VariableLayout, auxiliary_file_name, data_file_name, native_layout
+from coldparquet.format.native import FixedLayout, VariableLayout, auxiliary_file_name, data_file_name, native_layout
 from coldparquet.format.types import distinct_values
 from coldparquet.plan.coalesce import coalesce
+from coldparquet.plan.model import CHUNK, Read, StoredColumn, StoredData, StoredFile
 from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -27,15 +28,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from coldparquet.format.native import FixedLayout
+    from coldparquet.format.table_file_text import Utf8Strings
     from coldparquet.format.types import ColumnType
 
 
 IntArray: TypeAlias = "npt.NDArray[np.int64]"
-
-FileRole: TypeAlias = Literal["fixed", "auxiliary", "data"]
-"""``fixed``: the values themselves, all of one width. ``auxiliary``: the places of variable-size values; ``data``:
-those values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,56 +65,6 @@ class NativeColumn:
     def layout(self) -> FixedLayout | VariableLayout:
         """How the column's files are laid out."""
         return native_layout(self.type.tag)
-
-
-class NativeFile(NamedTuple):
-    """One file to read slices of a native partition from."""
-
-    column: int
-    """Position of its column in the table."""
-    role: FileRole
-    path: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NativeRead:
-    """The share of one slice of a native partition's rows: the byte ranges of its files, and the columns made."""
-
-    partition_index: int
-    """Position of the partition in :attr:`ReadPlan.partitions`."""
-    row_group: int
-    """Number of the slice among the partition's slices to read, from 0."""
-    first_row: int
-    """First row of the slice in the partition."""
-    row_count: int
-    files: tuple[NativeFile, ...]
-    """The same for all slices of a partition."""
-    starts: IntArray
-    """First byte in each file, shape ``(len(files),)``."""
-    stops: IntArray
-    """One past the last byte in each file; equal to the start if the slice needs nothing of it."""
-    made_columns: tuple[int, ...]
-    """Positions in the table of the columns without bytes in the slice: made without fetching."""
-    all_rows_match: bool
-    """True if every row satisfies the predicate, so that no filter is needed."""
-
-    @property
-    def columns(self) -> tuple[int, ...]:
-        """Positions in the table of the columns to fetch."""
-        made = set(self.made_columns)
-        return tuple(dict.fromkeys(file.column for file in self.files if file.column not in made))
-
-    @property
-    def bytes_wanted(self) -> int:
-        """Total length of the ranges, which is the size of the slice's buffer."""
-        return int((self.stops - self.starts).sum())
-
-    @property
-    def buffer_offsets(self) -> IntArray:
-        """Place of each range in the slice's buffer, shape ``(len(files),)``: packed in the order of the files."""
-        lengths = self.stops - self.starts
-        offsets: IntArray = np.cumsum(lengths) - lengths
-        return offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -226,56 +173,93 @@ def native_reads(  # noqa: PLR0913 - the parts of one partition's plan
     directory_path: str,
     partition_index: int,
     data_ranges: Mapping[int, tuple[IntArray, IntArray]],
+    symbols: Mapping[int, Utf8Strings],
     all_rows_match: bool,
-) -> tuple[NativeRead, ...]:
+) -> tuple[Read, ...]:
     """Return what each slice needs of which file."""
-    files: list[NativeFile] = []
+    files: list[StoredFile] = []
     starts: list[IntArray] = []
     stops: list[IntArray] = []
-    is_made: list[npt.NDArray[np.bool_]] = []
-    for column in columns:
+    is_made = np.ones((len(columns), len(slices.first_rows)), dtype=np.bool_)
+    for column, is_empty in zip(columns, is_made, strict=True):
         stored = slices.in_files_of(column)
-        is_empty = stored.stop_rows == stored.first_rows
-        is_made.append(is_empty)
+        np.equal(stored.stop_rows, stored.first_rows, out=is_empty)
         if is_empty.all():
             continue
         layout = column.layout
         data_path = f"{directory_path}/{data_file_name(column.name, column.name_txn)}"
         if isinstance(layout, VariableLayout):
             auxiliary_path = f"{directory_path}/{auxiliary_file_name(column.name, column.name_txn)}"
-            files.append(NativeFile(column.index, "auxiliary", auxiliary_path))
+            files.append(StoredFile(column.index, "auxiliary", auxiliary_path))
             starts.append(stored.first_rows * layout.entry_bytes)
             stop_entries = stored.stop_rows + np.where(is_empty, 0, layout.entries_after_last_row)
             stops.append(stop_entries * layout.entry_bytes)
-            files.append(NativeFile(column.index, "data", data_path))
+            files.append(StoredFile(column.index, "data", data_path))
             data_starts, data_stops = data_ranges[column.index]
             starts.append(data_starts)
             stops.append(data_stops)
         else:
-            files.append(NativeFile(column.index, "fixed", data_path))
+            files.append(StoredFile(column.index, "fixed", data_path))
             starts.append(stored.first_rows * layout.width_bytes)
             stops.append(stored.stop_rows * layout.width_bytes)
     shape = (len(files), len(slices.first_rows))
     all_starts = np.array(starts, dtype=np.int64).reshape(shape).T
     all_stops = np.array(stops, dtype=np.int64).reshape(shape).T
-    made = np.array(is_made, dtype=bool).reshape(len(columns), len(slices.first_rows)).T
-    shared_files = tuple(files)
-    indexes = np.array([column.index for column in columns], dtype=np.int64)
-    return tuple(
-        NativeRead(
-            partition_index=partition_index,
-            row_group=number,
-            first_row=first_row,
-            row_count=stop_row - first_row,
-            files=shared_files,
-            starts=all_starts[number],
-            stops=all_stops[number],
-            made_columns=tuple(indexes[made[number]].tolist()),
-            all_rows_match=all_rows_match,
+    indexes = [column.index for column in columns]
+    data = StoredData(
+        decoder="native",
+        path=directory_path,
+        columns={column.index: StoredColumn(name=column.name, type=column.type, top=column.top) for column in columns},
+        places={index: index for index in indexes},
+        may_grow=True,
+        files=tuple(files),
+        symbols=symbols,
+    )
+    reads = []
+    for number, (first_row, stop_row) in enumerate(
+        zip(slices.first_rows.tolist(), slices.stop_rows.tolist(), strict=True)
+    ):
+        made = [index for index, is_empty in zip(indexes, is_made[:, number].tolist(), strict=True) if is_empty]
+        fetched = tuple(index for index in indexes if index not in made)
+        pieces = [position for position, file in enumerate(files) if file.column in fetched]
+        reads.append(
+            Read(
+                partition_index=partition_index,
+                data=data,
+                row_group=number,
+                row_group_rows=stop_row - first_row,
+                first_row=first_row,
+                columns=fetched,
+                column_rows=(None,) * len(fetched),
+                chunks=np.empty(0, CHUNK),
+                piece_columns=np.array([fetched.index(files[piece].column) for piece in pieces], dtype=np.int64),
+                piece_starts=all_starts[number, pieces],
+                piece_stops=all_stops[number, pieces],
+                piece_files=np.array(pieces, dtype=np.int64),
+                made_columns=tuple(made),
+                made_values=(None,) * len(made),
+                all_rows_match=all_rows_match,
+            )
         )
-        for number, (first_row, stop_row) in enumerate(
-            zip(slices.first_rows.tolist(), slices.stop_rows.tolist(), strict=True)
-        )
+    return tuple(reads)
+
+
+def cut_native(read: Read, count: int, *, from_end: bool) -> Read:
+    """Read only the last, or the first, rows of a slice; all of them if any column is of variable size."""
+    stored = [read.data.columns[column] for column in (*read.columns, *read.made_columns)]
+    layouts = [native_layout(column.type.tag) for column in stored]
+    fixed = [layout.width_bytes for layout in layouts if isinstance(layout, FixedLayout)]
+    if count >= read.row_count or len(fixed) < len(layouts):
+        return read
+    first_row = read.first_row + (read.row_count - count if from_end else 0)
+    tops = np.array([column.top or 0 for column in stored], dtype=np.int64)[read.piece_columns]
+    widths = np.array(fixed, dtype=np.int64)[read.piece_columns]
+    return replace(
+        read,
+        row_group_rows=count,
+        first_row=first_row,
+        piece_starts=np.maximum(first_row - tops, 0) * widths,
+        piece_stops=np.maximum(first_row + count - tops, 0) * widths,
     )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from coldparquet.format.pages import PartitionPages
     from coldparquet.plan.bounds import BoolArray, IntArray
-    from coldparquet.plan.model import RowGroupRead
+    from coldparquet.plan.model import Read
 
 
 UNKNOWN_PAGE = -1
@@ -73,7 +73,7 @@ def pages_of_chunks(pages: PartitionPages, chunks: IntArray, row_counts: IntArra
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Pieces:
-    """Pieces of some columns of one read, in the order of ``RowGroupRead``."""
+    """Pieces of some columns of one read, in the order of ``Read``."""
 
     columns: IntArray
     starts: IntArray
@@ -84,14 +84,12 @@ class _Pieces:
         return int((self.stops - self.starts).sum())
 
 
-def rows_of(read: RowGroupRead) -> RowSelection:
+def rows_of(read: Read) -> RowSelection:
     """Return the rows of a read, even if it reads the whole row group."""
     return RowSelection.of_range(0, read.row_group_rows) if read.selection is None else read.selection
 
 
-def read_pages(
-    read: RowGroupRead, selection: RowSelection, *, pages: PartitionPages | None, least_saving_bytes: int
-) -> RowGroupRead:
+def read_pages(read: Read, selection: RowSelection, *, least_saving_bytes: int) -> Read:
     """Read fewer rows of a row group, and only the pages that hold some of them.
 
     Each column keeps its dictionary page and the pages that overlap the selection. A column of unknown pages, or whose
@@ -104,8 +102,8 @@ def read_pages(
         return read
     deferred = read.deferred
     if deferred is not None:
-        deferred = read_pages(deferred, selection, pages=pages, least_saving_bytes=least_saving_bytes)
-    selected = replace(read, selection=selection, deferred=deferred)
+        deferred = read_pages(deferred, selection, least_saving_bytes=least_saving_bytes)
+    selected, pages = replace(read, selection=selection, deferred=deferred), read.data.pages
     if pages is None or not read.columns:
         return selected
     listed = _list_pages(read, pages)
@@ -133,56 +131,66 @@ def read_pages(
     )
 
 
-def first_rows(
-    read: RowGroupRead, count: int, *, pages: PartitionPages | None, least_saving_bytes: int
-) -> RowGroupRead:
+def first_rows(read: Read, count: int, *, least_saving_bytes: int) -> Read:
     """Read exactly the first ``count`` rows of a read, or all if there are fewer; see :func:`read_pages`."""
-    return read_pages(read, rows_of(read).first(count), pages=pages, least_saving_bytes=least_saving_bytes)
+    return read_pages(read, rows_of(read).first(count), least_saving_bytes=least_saving_bytes)
 
 
-def last_rows(read: RowGroupRead, count: int, *, pages: PartitionPages | None, least_saving_bytes: int) -> RowGroupRead:
+def last_rows(read: Read, count: int, *, least_saving_bytes: int) -> Read:
     """Read exactly the last ``count`` rows of a read, or all if there are fewer; see :func:`read_pages`."""
-    return read_pages(read, rows_of(read).last(count), pages=pages, least_saving_bytes=least_saving_bytes)
+    return read_pages(read, rows_of(read).last(count), least_saving_bytes=least_saving_bytes)
 
 
-def without_filter(read: RowGroupRead, output_columns: Collection[int]) -> RowGroupRead:
+def without_filter(read: Read, output_columns: Collection[int]) -> Read:
     """Drop the columns that only the predicate needs, from a read whose selected rows all match."""
     kept = np.isin(np.array(read.columns, dtype=np.int64), list(output_columns))
-    made = tuple(column for column in read.made_columns if column in output_columns)
-    return replace(_with_columns(read, kept), made_columns=made, all_rows_match=True)
+    made = [
+        (column, value)
+        for column, value in zip(read.made_columns, read.made_values, strict=True)
+        if column in output_columns
+    ]
+    return replace(
+        _with_columns(read, kept),
+        made_columns=tuple(column for column, _ in made),
+        made_values=tuple(value for _, value in made),
+        all_rows_match=True,
+    )
 
 
-def defer_columns(read: RowGroupRead, first_columns: Collection[int]) -> RowGroupRead:
+def defer_columns(read: Read, first_columns: Collection[int]) -> Read:
     """Defer all columns but the first ones until these show which rows remain."""
     is_first = np.isin(np.array(read.columns, dtype=np.int64), list(first_columns))
     if is_first.all():
         return read
-    deferred = replace(_with_columns(read, ~is_first), made_columns=())
+    deferred = replace(_with_columns(read, ~is_first), made_columns=(), made_values=())
     return replace(_with_columns(read, is_first), deferred=deferred)
 
 
-def narrow_read(
-    read: RowGroupRead, surviving: RowSelection, *, pages: PartitionPages | None, least_saving_bytes: int
-) -> RowGroupRead:
+def narrow_read(read: Read, surviving: RowSelection, *, least_saving_bytes: int) -> Read:
     """Return the read of the deferred columns, given the rows that satisfy the predicate."""
     if read.deferred is None:
         raise InternalError(f"no column of row group {read.row_group} was deferred")
-    narrowed = read_pages(read.deferred, surviving, pages=pages, least_saving_bytes=least_saving_bytes)
+    narrowed = read_pages(read.deferred, surviving, least_saving_bytes=least_saving_bytes)
     return replace(narrowed, all_rows_match=True)
 
 
-def _list_pages(read: RowGroupRead, pages: PartitionPages) -> ChunkPages:
+def _list_pages(read: Read, pages: PartitionPages) -> ChunkPages:
     """List the pages of every column of a read."""
+    chunks = _chunk_numbers(read, pages)
+    return pages_of_chunks(pages, chunks, np.full(len(chunks), read.row_group_rows))
+
+
+def _chunk_numbers(read: Read, pages: PartitionPages) -> IntArray:
+    """Return the number of each column's chunk among those whose pages are known."""
     columns = np.array(read.columns, dtype=np.int64)
-    chunks = read.row_group * pages.column_count + columns
-    return pages_of_chunks(pages, chunks, np.full(len(columns), read.row_group_rows))
+    return (read.row_group - pages.first_row_group) * pages.column_count + columns
 
 
-def _pieces_of_pages(read: RowGroupRead, pages: PartitionPages, listed: ChunkPages, kept: BoolArray) -> _Pieces:
+def _pieces_of_pages(read: Read, pages: PartitionPages, listed: ChunkPages, kept: BoolArray) -> _Pieces:
     """Join the kept pages, and the dictionary pages before them, where they are adjacent in the file."""
     columns, page = listed.chunk[kept], listed.page[kept]
     with_page = distinct_values(columns)
-    chunks = read.row_group * pages.column_count + np.array(read.columns, dtype=np.int64)[with_page]
+    chunks = _chunk_numbers(read, pages)[with_page]
     dictionary_starts, dictionary_stops = pages.dictionary_starts[chunks], pages.dictionary_stops[chunks]
     exists = dictionary_stops > dictionary_starts
     sorted_pages = _sorted(
@@ -204,7 +212,7 @@ def _sorted(columns: IntArray, starts: IntArray, stops: IntArray) -> _Pieces:
 
 
 def _column_rows(
-    read: RowGroupRead, listed: ChunkPages, kept: BoolArray, loses_pages: BoolArray
+    read: Read, listed: ChunkPages, kept: BoolArray, loses_pages: BoolArray
 ) -> tuple[RowSelection | None, ...]:
     """Return the rows in the fetched pages of each column; a kept page ends where the next one begins."""
     of_pages = selections_of(listed.chunk[kept], listed.first_rows[kept], listed.stop_rows[kept], len(read.columns))
@@ -214,7 +222,7 @@ def _column_rows(
     )
 
 
-def _with_columns(read: RowGroupRead, kept: BoolArray) -> RowGroupRead:
+def _with_columns(read: Read, kept: BoolArray) -> Read:
     """Keep some of the columns to fetch."""
     kept_pieces = kept[read.piece_columns]
     new_position = np.cumsum(kept) - 1
@@ -223,6 +231,7 @@ def _with_columns(read: RowGroupRead, kept: BoolArray) -> RowGroupRead:
         read,
         columns=tuple(read.columns[position] for position in positions),
         column_rows=tuple(read.column_rows[position] for position in positions),
+        chunks=read.chunks[kept],
         piece_columns=new_position[read.piece_columns[kept_pieces]],
         piece_starts=read.piece_starts[kept_pieces],
         piece_stops=read.piece_stops[kept_pieces],
@@ -248,9 +257,7 @@ class _PageCosts:
         return sums[np.searchsorted(rows[order], borders, side=side)]
 
 
-def split_into_runs(
-    read: RowGroupRead, *, pages: PartitionPages | None, row_bytes: npt.NDArray[np.float64], max_bytes: int
-) -> tuple[RowGroupRead, ...]:
+def split_into_runs(read: Read, *, max_bytes: int) -> tuple[Read, ...]:
     """Split a read whose bytes, fetched plus decoded, exceed a limit.
 
     Cuts are at page borders of the widest column, so that few bytes are fetched twice. A run may still exceed the
@@ -258,18 +265,19 @@ def split_into_runs(
     """
     if read.deferred is not None:
         raise InternalError("a read is split before columns of it are deferred")
-    most_bytes = (read.piece_stops - read.piece_starts).sum() + read.row_group_rows * row_bytes.sum()
+    pages = read.data.pages
+    most_bytes = (read.piece_stops - read.piece_starts).sum() + read.chunks["decoded_bytes"].sum()
     if pages is None or not read.columns or most_bytes <= max_bytes:
         return (read,)
     selection = rows_of(read)
-    borders = _borders(_page_costs(read, pages, row_bytes), selection, max_bytes)
+    borders = _borders(_page_costs(read, pages), selection, max_bytes)
     parts = [selection.intersect(RowSelection.of_range(start, stop)) for start, stop in pairwise(borders)]
-    return tuple(read_pages(read, part, pages=pages, least_saving_bytes=0) for part in parts if part.row_count)
+    return tuple(read_pages(read, part, least_saving_bytes=0) for part in parts if part.row_count)
 
 
-def _page_costs(read: RowGroupRead, pages: PartitionPages, row_bytes: npt.NDArray[np.float64]) -> _PageCosts:
-    chunks = read.row_group * pages.column_count + np.array(read.columns, dtype=np.int64)
-    listed = pages_of_chunks(pages, chunks, np.full(len(chunks), read.row_group_rows))
+def _page_costs(read: Read, pages: PartitionPages) -> _PageCosts:
+    row_bytes = read.chunks["decoded_bytes"] / max(read.row_group_rows, 1)
+    chunks, listed = _chunk_numbers(read, pages), _list_pages(read, pages)
     is_known = listed.is_known
     is_fetched = rows_of(read).overlaps(listed.first_rows, listed.stop_rows) & is_known
     page, column = listed.page[is_fetched], listed.chunk[is_fetched]

@@ -12,20 +12,18 @@ from coldparquet.errors import InternalError
 from coldparquet.options import MIB
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.plan.model import PlannedRequest
-from coldparquet.plan.native import NativeRead
 from coldparquet.ranges import ByteRange
 from coldparquet.text import few_of, row_group_spans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
     from coldparquet.options import Coalescing
     from coldparquet.plan.bounds import IntArray
     from coldparquet.plan.coalesce import CoalescedRequests
-    from coldparquet.plan.model import PlannedRead, RowGroupRead
-    from coldparquet.plan.native import FileRole
+    from coldparquet.plan.model import FileRole, Read
 
 
 class Placement(NamedTuple):
@@ -59,15 +57,33 @@ class Placements:
         return [Placement(*row) for row in zip(*(field[span].tolist() for field in fields), strict=True)]
 
 
-def place(row_groups: Sequence[RowGroupRead], requests: Sequence[PlannedRequest]) -> Placements:
-    """Compute the destinations of each request's bytes. Every byte of every chunk is placed exactly once."""
+def place(reads: Sequence[Read], requests: Sequence[PlannedRequest]) -> Placements:
+    """Compute the destinations of each request's bytes. Every byte of every chunk is placed exactly once.
+
+    All reads are of one partition.
+    """
+    starts = _joined([read.piece_starts for read in reads])
+    stops = _joined([read.piece_stops for read in reads])
+    request_starts = np.array([request.byte_range.start for request in requests], dtype=np.int64)
+    request_stops = np.array([request.byte_range.stop for request in requests], dtype=np.int64)
+    files = [read.piece_files for read in reads if read.piece_files is not None]
+    if files:
+        # The files are laid out one after the other, so that an offset identifies its file.
+        file, paths = _joined(files), [file.path for file in reads[0].data.files]
+        file_bytes = np.zeros(len(paths), np.int64)
+        np.maximum.at(file_bytes, file, stops)
+        offsets = np.cumsum(file_bytes) - file_bytes
+        offset_by_path = dict(zip(paths, offsets.tolist(), strict=True))
+        moves = np.array([offset_by_path[request.path] for request in requests], dtype=np.int64)
+        starts, stops = starts + offsets[file], stops + offsets[file]
+        request_starts, request_stops = request_starts + moves, request_stops + moves
     return place_ranges(
-        _joined([read.piece_starts for read in row_groups]),
-        _joined([read.piece_stops for read in row_groups]),
-        _joined([read.buffer_offsets for read in row_groups]),
-        np.repeat(np.arange(len(row_groups)), [len(read.piece_starts) for read in row_groups]),
-        np.array([request.byte_range.start for request in requests], dtype=np.int64),
-        np.array([request.byte_range.stop for request in requests], dtype=np.int64),
+        starts,
+        stops,
+        _joined([read.buffer_offsets for read in reads]),
+        np.repeat(np.arange(len(reads)), [len(read.piece_starts) for read in reads]),
+        request_starts,
+        request_stops,
     )
 
 
@@ -123,41 +139,36 @@ def _joined(arrays: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
 _ROLE_IN_REASON: dict[FileRole, str] = {"fixed": "", "auxiliary": " (offsets)", "data": ""}
 
 
-def plan_native_requests(  # noqa: PLR0913 - knobs are required keywords here; their defaults live in ReadOptions
-    reads: Sequence[NativeRead],
-    *,
-    column_names: Mapping[int, str],
-    gap_bytes: int,
-    max_request_bytes: int,
-    part_bytes: int | None = None,
-    stage: int = 1,
-) -> tuple[PlannedRequest, ...]:
-    """Plan the requests that fetch all slices of one partition; slices that are adjacent in a file are merged."""
-    requests: list[PlannedRequest] = []
-    for number, file in enumerate(reads[0].files if reads else ()):
+def _plan_native(
+    reads: Sequence[Read], coalescing: Coalescing, part_bytes: int | None, stage: int
+) -> Iterator[PlannedRequest]:
+    """Yield the requests that fetch all slices of one partition; slices that are adjacent in a file are merged."""
+    files = _joined([np.empty(0, np.int64) if read.piece_files is None else read.piece_files for read in reads])
+    starts, stops = _joined([read.piece_starts for read in reads]), _joined([read.piece_stops for read in reads])
+    slices = np.repeat(np.arange(len(reads)), [len(read.piece_starts) for read in reads])
+    for number, file in enumerate(reads[0].data.files):
+        (pieces,) = (files == number).nonzero()
         coalesced = coalesce(
-            np.array([read.starts[number] for read in reads], dtype=np.int64),
-            np.array([read.stops[number] for read in reads], dtype=np.int64),
-            gap_bytes=gap_bytes,
-            max_request_bytes=max_request_bytes,
+            starts[pieces],
+            stops[pieces],
+            gap_bytes=coalescing.gap_bytes,
+            max_request_bytes=coalescing.max_request_bytes,
             part_bytes=part_bytes,
         )
         ranges = map(ByteRange, coalesced.starts.tolist(), coalesced.stops.tolist())
-        what = f"{column_names[file.column]}{_ROLE_IN_REASON[file.role]}"
-        requests += [
-            PlannedRequest(
+        what = f"{reads[0].data.columns[file.column].name}{_ROLE_IN_REASON[file.role]}"
+        served = [reads[position] for position in slices[pieces].tolist()]
+        for byte_range, reason in zip(ranges, _reasons(served, coalesced, what), strict=True):
+            yield PlannedRequest(
                 partition_index=reads[0].partition_index,
                 path=file.path,
                 byte_range=byte_range,
                 reason=reason,
                 stage=stage,
             )
-            for byte_range, reason in zip(ranges, _reasons(reads, coalesced, what), strict=True)
-        ]
-    return tuple(requests)
 
 
-def _reasons(reads: Sequence[NativeRead], coalesced: CoalescedRequests, what: str) -> Iterator[str]:
+def _reasons(reads: Sequence[Read], coalesced: CoalescedRequests, what: str) -> Iterator[str]:
     """Yield one text per request to a file: the rows of the slices that it serves, and ``what`` it fetches of them."""
     # Requests and slices both ascend, so the slices that a request serves are neighbours.
     requests = np.arange(len(coalesced.starts))
@@ -172,29 +183,6 @@ def _reasons(reads: Sequence[NativeRead], coalesced: CoalescedRequests, what: st
         if first_slice == last_slice and parts[first_slice] > 1:
             text += f" (part {request - int(coalesced.first_request[first_slice]) + 1} of {int(parts[first_slice])})"
         yield text
-
-
-def place_native(reads: Sequence[NativeRead], requests: Sequence[PlannedRequest]) -> Placements:
-    """Compute the destinations of each request's bytes. Every byte of every slice is placed exactly once."""
-    if not reads:
-        return place_ranges(*(np.empty(0, dtype=np.int64) for _ in range(6)))
-    files = reads[0].files
-    starts = np.stack([read.starts for read in reads])
-    stops = np.stack([read.stops for read in reads])
-    # The files are laid out one after the other, so that an offset identifies its file.
-    file_bytes = stops.max(axis=0)
-    file_offsets = np.cumsum(file_bytes) - file_bytes
-    offset_by_path = {file.path: int(offset) for file, offset in zip(files, file_offsets, strict=True)}
-    request_starts = [offset_by_path[request.path] + request.byte_range.start for request in requests]
-    request_stops = [offset_by_path[request.path] + request.byte_range.stop for request in requests]
-    return place_ranges(
-        (starts + file_offsets).ravel(),
-        (stops + file_offsets).ravel(),
-        np.stack([read.buffer_offsets for read in reads]).ravel(),
-        np.repeat(np.arange(len(reads)), len(files)),
-        np.array(request_starts, dtype=np.int64),
-        np.array(request_stops, dtype=np.int64),
-    )
 
 
 _SEPARATION_BYTES = 1024 * MIB
@@ -216,7 +204,7 @@ class ReadRanges:
     """Where row groups begin; requests preferably begin there, see :func:`coldparquet.plan.coalesce.coalesce`."""
 
     @classmethod
-    def of(cls, reads: Iterable[PlannedRead]) -> ReadRanges | None:
+    def of(cls, reads: Iterable[Read]) -> ReadRanges | None:
         """Collect the ranges of reads, except deferred ones."""
         nothing = np.empty(0, np.int64)
         starts, stops, objects, row_groups = [nothing], [nothing], [nothing], [nothing]
@@ -224,22 +212,19 @@ class ReadRanges:
         for number, read in enumerate(reads):
             if read.partition_index != partition:
                 partition, files_before = read.partition_index, files_before + files
-            if isinstance(read, NativeRead):
-                files = len(read.files)
-                starts.append(read.starts)
-                stops.append(read.stops)
-                objects.append(np.arange(files_before, files_before + files))
-                row_groups.append(np.full(files, _NO_ROW_GROUP))
+            piece_count, files = len(read.piece_starts), len(read.data.files) or 1
+            starts.append(read.piece_starts)
+            stops.append(read.piece_stops)
+            if read.piece_files is None:
+                objects.append(np.full(piece_count, files_before))
+                row_groups.append(np.full(piece_count, number))
             else:
-                files = 1
-                starts.append(read.piece_starts)
-                stops.append(read.piece_stops)
-                objects.append(np.full(len(read.piece_starts), files_before))
-                row_groups.append(np.full(len(read.piece_starts), number))
+                objects.append(files_before + read.piece_files)
+                row_groups.append(np.full(piece_count, _NO_ROW_GROUP))
         return cls._on_one_axis(*map(np.concatenate, (starts, stops, objects, row_groups)))
 
     @classmethod
-    def of_each(cls, reads: Sequence[RowGroupRead]) -> ReadRanges | None:
+    def of_each(cls, reads: Sequence[Read]) -> ReadRanges | None:
         """Collect the ranges of reads that are never coalesced with each other, such as deferred ones."""
         nothing = np.empty(0, np.int64)
         starts = [read.piece_starts for read in reads]
@@ -308,10 +293,8 @@ def moves_onto_one_axis(
     return moves
 
 
-def shortened_to(requests: Sequence[PlannedRequest], read: PlannedRead) -> tuple[PlannedRequest, ...]:
-    """Shorten requests to the bytes that a read still needs; drop those that it no longer needs."""
-    if isinstance(read, NativeRead):
-        return tuple(requests)
+def shortened_to(requests: Sequence[PlannedRequest], read: Read) -> tuple[PlannedRequest, ...]:
+    """Shorten requests to the bytes that a read of one object still needs; drop those that it no longer needs."""
     order = np.argsort(read.piece_starts, kind="stable")
     starts, stops = read.piece_starts[order], read.piece_stops[order]
     shortened = []
@@ -328,47 +311,37 @@ _MOST_RANGES_AT_ONCE = 100_000
 """Bounds the memory; this many ranges take milliseconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadsOfObject:
-    """Reads of one object, whose chunks are merged with each other, even across row groups."""
-
-    path: str
-    column_names: Mapping[int, str]
-    """Name of each fetched column by its index in the partition's sidecar; for the reasons."""
-    reads: Sequence[RowGroupRead]
-    """In ascending order of row groups."""
-
-
 def plan_requests(
-    objects: Sequence[ReadsOfObject],
-    *,
-    gap_bytes: int,
-    max_request_bytes: int,
-    part_bytes: int | None = None,
-    stage: int = 1,
+    partitions: Iterable[Sequence[Read]], coalescing: Coalescing, *, part_bytes: int | None = None, stage: int = 1
 ) -> tuple[PlannedRequest, ...]:
-    """Plan the requests that fetch all chunks of reads."""
+    """Plan the requests that fetch all chunks of the reads of each partition, except deferred ones.
+
+    The chunks of one object are merged with each other, even across row groups.
+    """
     requests: list[PlannedRequest] = []
-    batch: list[ReadsOfObject] = []
+    batch: list[Sequence[Read]] = []
     range_count = 0
-    for of_object in objects:
-        more = sum(len(read.piece_starts) for read in of_object.reads)
+    for reads in partitions:
+        if reads and reads[0].data.decoder == "native":
+            requests += _plan_native(reads, coalescing, part_bytes, stage)
+            continue
+        more = sum(len(read.piece_starts) for read in reads)
         if batch and range_count + more > _MOST_RANGES_AT_ONCE:
-            requests += _plan_at_once(batch, gap_bytes, max_request_bytes, part_bytes, stage)
+            requests += _plan_at_once(batch, coalescing, part_bytes, stage)
             batch, range_count = [], 0
         if more:
-            batch.append(of_object)
+            batch.append(reads)
             range_count += more
-    requests += _plan_at_once(batch, gap_bytes, max_request_bytes, part_bytes, stage)
+    requests += _plan_at_once(batch, coalescing, part_bytes, stage)
     return tuple(requests)
 
 
 def _plan_at_once(
-    objects: Sequence[ReadsOfObject], gap_bytes: int, max_request_bytes: int, part_bytes: int | None, stage: int
+    objects: Sequence[Sequence[Read]], coalescing: Coalescing, part_bytes: int | None, stage: int
 ) -> list[PlannedRequest]:
     if not objects:
         return []
-    reads = [(number, read) for number, of_object in enumerate(objects) for read in of_object.reads]
+    reads = [(number, read) for number, of_object in enumerate(objects) for read in of_object]
     starts = np.concatenate([read.piece_starts for _, read in reads])
     stops = np.concatenate([read.piece_stops for _, read in reads])
     counts = [len(read.piece_starts) for _, read in reads]
@@ -382,18 +355,18 @@ def _plan_at_once(
         return [
             request
             for some in (objects[:half], objects[half:])
-            for request in _plan_at_once(some, gap_bytes, max_request_bytes, part_bytes, stage)
+            for request in _plan_at_once(some, coalescing, part_bytes, stage)
         ]
     starts_on_axis = starts + moves[owners]
     coalesced = coalesce(
         starts_on_axis,
         stops + moves[owners],
-        gap_bytes=gap_bytes,
-        max_request_bytes=max_request_bytes,
+        gap_bytes=coalescing.gap_bytes,
+        max_request_bytes=coalescing.max_request_bytes,
         part_bytes=part_bytes,
         borders=first_bytes(starts_on_axis, np.repeat(np.arange(len(reads)), counts)[is_filled]),
     )
-    row_groups = np.repeat([read.row_group_in_file for _, read in reads], counts)[is_filled].tolist()
+    row_groups = np.repeat([read.row_group for _, read in reads], counts)[is_filled].tolist()
     names = list(compress(_names(objects), is_filled.tolist()))
     served = list(_served_ranges(coalesced))
     # The first range that a request serves identifies its object.
@@ -401,8 +374,8 @@ def _plan_at_once(
     begins, ends = coalesced.starts - moves[owner_of], coalesced.stops - moves[owner_of]
     return [
         PlannedRequest(
-            partition_index=objects[owner].reads[0].partition_index,
-            path=objects[owner].path,
+            partition_index=objects[owner][0].partition_index,
+            path=objects[owner][0].data.path,
             byte_range=ByteRange(begin, end),
             reason=f"{_served_chunks([row_groups[one] for one in ranges], [names[one] for one in ranges])}{part}",
             stage=stage,
@@ -413,11 +386,12 @@ def _plan_at_once(
     ]
 
 
-def _names(objects: Sequence[ReadsOfObject]) -> Iterator[str]:
+def _names(objects: Sequence[Sequence[Read]]) -> Iterator[str]:
     """Yield the column name of each piece."""
-    for of_object in objects:
-        for read in of_object.reads:
-            of_columns = [of_object.column_names[column] for column in read.columns]
+    for reads in objects:
+        stored = reads[0].data.columns
+        for read in reads:
+            of_columns = [stored[column].name for column in read.columns]
             yield from [of_columns[position] for position in read.piece_columns.tolist()]
 
 

@@ -1,14 +1,13 @@
 """Selects the row groups and column chunks that a question needs, given the sidecars. No byte is fetched here.
 
-Chunks that are null or constant in every row are made, not fetched. Planning finds them; decoding asks again which of
-the two a chunk is.
+Chunks that are null or constant in every row are made, not fetched: their reads carry the value.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,19 +31,22 @@ from coldparquet.format.sidecar_layout import (
 )
 from coldparquet.format.types import Comparison, StatisticsTrust
 from coldparquet.plan.bounds import PREFIX_BYTES, ByteSide
-from coldparquet.plan.model import RowGroupRead
+from coldparquet.plan.choices import decoded_row_bytes
+from coldparquet.plan.model import CHUNK, MAX_ROW_GROUP_ROWS, MOST_DECODED_BYTES, Read, StoredColumn
 from coldparquet.plan.prune import PruneReport, prune
 from coldparquet.plan.statistics import BOUNDS_OF_COLUMNS, ColumnFacts, SidecarStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
     from coldparquet.format.sidecar_chunks import ChunkColumn, RowGroupTable
     from coldparquet.format.sidecar_header import ColumnDescriptor
+    from coldparquet.options import ReadOptions
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.bounds import BoolArray, IntArray, Side
+    from coldparquet.plan.model import StoredData
 
 
 _NOT_FROM_BOUNDS = frozenset({Comparison.FLOAT, Comparison.BOOLEAN, Comparison.NONE})
@@ -82,22 +84,22 @@ def made_chunks(
     words: npt.NDArray[np.uint64],
     *,
     make_constant_columns: bool,
-) -> BoolArray:
-    """Tell which chunks are made: those of :func:`null_chunks` and, on request, of :func:`constant_chunks`."""
+) -> tuple[BoolArray, BoolArray]:
+    """Tell which chunks are made: as null in every row or, on request, as one value in every row."""
     stat_flags = words[..., CHUNK_PACKED_WORD] >> np.uint64(8 * STAT_FLAGS_BYTE)
     null_counts = words[..., CHUNK_NULL_COUNT_WORD]
     may_be_null = (stat_flags & np.uint64(STAT_NULL_COUNT_PRESENT)) != 0
     may_be_null &= null_counts == words[..., CHUNK_NUM_VALUES_WORD]
-    is_made = np.zeros(may_be_null.shape, dtype=np.bool_)
+    is_null, is_constant = (np.zeros(may_be_null.shape, dtype=np.bool_) for _ in range(2))
     for position in may_be_null.any(axis=0).nonzero()[0].tolist():
-        is_made[:, position] = null_chunks(table, columns[position], row_groups)
+        is_null[:, position] = null_chunks(table, columns[position], row_groups)
     if make_constant_columns:
         may_be_constant = ((stat_flags & np.uint64(_CONSTANT_FLAGS)) == _CONSTANT_FLAGS) & (null_counts == 0)
         is_out_of_line = (stat_flags & np.uint64(_INLINED_FLAGS)) != _INLINED_FLAGS
         may_be_constant &= is_out_of_line | (words[..., CHUNK_MIN_WORD] == words[..., CHUNK_MAX_WORD])
         for position in may_be_constant.any(axis=0).nonzero()[0].tolist():
-            is_made[:, position] |= constant_chunks(table, columns[position], row_groups)
-    return is_made
+            is_constant[:, position] = constant_chunks(table, columns[position], row_groups)
+    return is_null, is_constant & ~is_null
 
 
 def constant_chunks(table: RowGroupTable, column: int, row_groups: npt.NDArray[np.intp]) -> BoolArray:
@@ -180,15 +182,13 @@ _COUNT_WORDS = slice(CHUNK_NUM_VALUES_WORD, CHUNK_TOTAL_COMPRESSED_WORD + 1)
 
 _LARGEST_COUNT = 2**63 - 1
 
-_MAX_ROW_GROUP_ROWS = 2**31 - 1
-"""Writers' row groups hold a few million rows. Damaged metadata may claim any number, and columns made without fetching
-would then be that long."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrunedRowGroups:
     """What pruning left of the row groups of one partition, or of many, as arrays."""
 
+    table: RowGroupTable = field(repr=False)
+    """The row groups before."""
     row_groups: npt.NDArray[np.intp]
     """Surviving row groups, ascending, shape ``(left,)``."""
     row_counts: IntArray
@@ -201,17 +201,21 @@ class PrunedRowGroups:
     """First byte of their chunks in the Parquet file, shape ``(left, columns)``."""
     stops: IntArray
     """One past the last byte."""
+    chunks: npt.NDArray[Any]
+    """What else decoding needs of them, as :data:`coldparquet.plan.model.CHUNK`, same shape."""
     is_wanted: BoolArray
     """Whether the chunk is needed, same shape: not if it only serves a predicate that every row satisfies."""
-    is_made: BoolArray
-    """Whether it is made, not fetched."""
+    is_null: BoolArray
+    """Whether it is made, not fetched, and null in every row."""
+    is_constant: BoolArray
+    """Whether it is made, not fetched, and has one value in every row."""
     report: PruneReport | None
     """What each part of the predicate dropped; None without a predicate, or if statistics are not used."""
 
     @property
     def is_fetched(self) -> BoolArray:
         """Whether a chunk is fetched, shape ``(left, columns)``."""
-        return self.is_wanted & ~self.is_made
+        return self.is_wanted & ~self.is_null & ~self.is_constant
 
     @property
     def fetched_bytes(self) -> IntArray:
@@ -219,12 +223,19 @@ class PrunedRowGroups:
         result: IntArray = np.where(self.is_fetched, self.stops - self.starts, 0).sum(axis=1)
         return result
 
+    @property
+    def decoded_bytes(self) -> IntArray:
+        """Estimated memory of the fetched chunks of each surviving row group once decoded, shape ``(left,)``."""
+        result: IntArray = np.where(self.is_fetched, self.chunks["decoded_bytes"], 0).sum(axis=1)
+        return result
+
     def reads_of(
-        self, row_groups: slice, *, partition_index: int, survives: BoolArray | None = None
-    ) -> tuple[RowGroupRead, ...]:
+        self, row_groups: slice, data: StoredData, *, partition_index: int, survives: BoolArray | None = None
+    ) -> tuple[Read, ...]:
         """Return the reads of one partition."""
         first, stop = self.row_groups.searchsorted((row_groups.start, row_groups.stop)).tolist()
         left = slice(first, stop)
+        is_made = self.is_null[left] | self.is_constant[left]
         reads = []
         for position, row_group, row_count, all_rows_match in zip(
             range(first, stop),
@@ -235,19 +246,28 @@ class PrunedRowGroups:
         ):
             if survives is not None and not survives[row_group]:
                 continue
-            part = _parts_of(self.columns, self.is_wanted[position].tobytes(), self.is_made[position].tobytes())
+            part = _parts_of(self.columns, self.is_wanted[position].tobytes(), is_made[position - first].tobytes())
             reads.append(
-                RowGroupRead(
+                Read(
                     partition_index=partition_index,
+                    data=data,
                     row_group=row_group - row_groups.start,
                     row_group_rows=row_count,
-                    selection=None,
                     columns=part.columns,
                     column_rows=part.column_rows,
+                    chunks=self.chunks[position, part.fetched],
                     piece_columns=part.piece_columns,
                     piece_starts=self.starts[position, part.fetched],
                     piece_stops=self.stops[position, part.fetched],
                     made_columns=part.made_columns,
+                    made_values=tuple(
+                        [
+                            constant_bytes(self.table, self.columns[made], row_group)
+                            if self.is_constant[position, made]
+                            else None
+                            for made in part.made
+                        ]
+                    ),
                     all_rows_match=all_rows_match,
                 )
             )
@@ -260,6 +280,8 @@ class _Parts:
 
     fetched: npt.NDArray[np.intp] | slice
     """Positions among the columns; a slice if all are meant, which selects from an array without a copy."""
+    made: tuple[int, ...]
+    """Positions among the columns."""
     columns: tuple[int, ...]
     column_rows: tuple[None, ...]
     piece_columns: npt.NDArray[np.int64]
@@ -271,23 +293,42 @@ def _parts_of(columns: tuple[int, ...], is_wanted: bytes, is_made: bytes) -> _Pa
     """Determine the columns to fetch and to make, given one byte for each of them."""
     wanted, made = np.frombuffer(is_wanted, np.bool_), np.frombuffer(is_made, np.bool_)
     (fetched,) = (wanted & ~made).nonzero()
+    made_positions = tuple((wanted & made).nonzero()[0].tolist())
     return _Parts(
         fetched=fetched if len(fetched) < len(columns) else slice(None),
+        made=made_positions,
         columns=tuple([columns[position] for position in fetched.tolist()]),
         column_rows=(None,) * len(fetched),
         piece_columns=np.arange(len(fetched)),
-        made_columns=tuple([columns[position] for position in (wanted & made).nonzero()[0].tolist()]),
+        made_columns=tuple([columns[position] for position in made_positions]),
     )
 
 
-def prune_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their defaults live in ReadOptions
+def stored_columns(table: RowGroupTable, columns: Iterable[int]) -> dict[int, StoredColumn]:
+    """Describe some columns of a Parquet file, of readable types, for its reads."""
+    return {
+        number: StoredColumn.in_parquet(
+            number,
+            name=column.name,
+            type_code=column.type_code,
+            physical_type=column.physical_type,
+            fixed_byte_length=column.fixed_byte_length,
+            repetition=column.repetition,
+            max_rep_level=column.max_rep_level,
+            max_def_level=column.max_def_level,
+            annotation=table.foreign_annotations.get(number),
+        )
+        for number, column in ((number, table.column(number)) for number in columns)
+    }
+
+
+def prune_row_groups(
     table: RowGroupTable,
     *,
     output_columns: Sequence[int],
     predicate: BoundPredicate | None,
     predicate_columns: Mapping[int, int | None],
-    use_statistics: bool,
-    make_constant_columns: bool,
+    options: ReadOptions,
 ) -> PrunedRowGroups:
     """Prune the row groups of one partition, or of many, and list the chunks that the survivors need.
 
@@ -298,7 +339,7 @@ def prune_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their
     survives = table.row_counts > 0
     all_match = np.full(table.row_group_count, predicate is None)
     report = None
-    if predicate is not None and use_statistics:
+    if predicate is not None and options.statistics:
         statistics = SidecarStatistics(table, predicate_columns)
         verdict, report = prune(predicate, statistics, table.row_group_count)
         survives &= verdict.survives
@@ -312,34 +353,54 @@ def prune_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their
     counts = words.view(np.int64)
     starts = counts[..., CHUNK_BYTE_RANGE_START_WORD]
     stops = starts + counts[..., CHUNK_TOTAL_COMPRESSED_WORD]
-    is_made = made_chunks(
-        table, columns, surviving, words, make_constant_columns=make_constant_columns and use_statistics
+    is_null, is_constant = made_chunks(
+        table, columns, surviving, words, make_constant_columns=options.make_constant_columns and options.statistics
     )
     _check_value_counts(table, surviving, columns, counts[..., CHUNK_NUM_VALUES_WORD])
     data_stops = table.data_stops[surviving, np.newaxis]
     is_inside = (starts >= PARQUET_MAGIC_BYTES) & (stops >= starts) & (stops.view(np.uint64) <= data_stops)
-    _check_places(table, surviving, columns, is_inside | is_made)
+    _check_places(table, surviving, columns, is_inside | is_null | is_constant)
     output = frozenset(output_columns)
     is_output = np.array([column in output for column in columns], dtype=np.bool_)
     return PrunedRowGroups(
+        table=table,
         row_groups=surviving,
         row_counts=table.row_counts[surviving],
         all_rows_match=all_match[surviving],
         columns=columns,
         starts=starts.copy(),  # a view would keep all words of the chunks in memory
         stops=stops,
+        chunks=_chunks(table, surviving, columns, words, options),
         is_wanted=is_output | ~all_match[surviving, np.newaxis],
-        is_made=is_made,
+        is_null=is_null,
+        is_constant=is_constant,
         report=report,
     )
 
 
+def _chunks(
+    table: RowGroupTable,
+    row_groups: npt.NDArray[np.intp],
+    columns: tuple[int, ...],
+    words: npt.NDArray[np.uint64],
+    options: ReadOptions,
+) -> npt.NDArray[Any]:
+    chunks = np.empty(words.shape[:2], CHUNK)
+    packed = words[..., CHUNK_PACKED_WORD]
+    chunks["codec"] = packed & np.uint64(0xFF)
+    chunks["encodings"] = packed >> np.uint64(8) & np.uint64(0xFF)
+    chunks["value_count"] = words[..., CHUNK_NUM_VALUES_WORD]
+    decoded_bytes = decoded_row_bytes(table, columns, row_groups, options) * table.row_counts[row_groups, np.newaxis]
+    chunks["decoded_bytes"] = np.minimum(decoded_bytes, MOST_DECODED_BYTES)
+    return chunks
+
+
 def _check_row_counts(table: RowGroupTable) -> None:
-    if table.row_counts.max(initial=0) > _MAX_ROW_GROUP_ROWS:
+    if table.row_counts.max(initial=0) > MAX_ROW_GROUP_ROWS:
         row_group = int(np.argmax(table.row_counts))
         raise FormatError(
             f"row group {row_group} claims {int(table.row_counts[row_group]):,} rows, but at most"
-            f" {_MAX_ROW_GROUP_ROWS:,} can be; make the sidecar anew with 'coldparquet index --force'",
+            f" {MAX_ROW_GROUP_ROWS:,} can be; make the sidecar anew with 'coldparquet index --force'",
             path=table.path,
             field="NUM_ROWS",
             row_group=row_group,

@@ -22,8 +22,8 @@ from coldparquet.format.partition_names import UNVERSIONED
 from coldparquet.options import ReadOptions
 from coldparquet.plan.model import StoreSpeed
 from coldparquet.publish.source import PartitionContent, is_parquet, record_of, source_changed
+from coldparquet.scan.missing import MISSING_COLUMN_FILE, MISSING_FOR_QUESTDB
 from coldparquet.scan.model import Question
-from coldparquet.scan.planned import MISSING_COLUMN_FILE, MISSING_FOR_QUESTDB
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.transfer import StoreSource

@@ -18,7 +18,6 @@ from coldparquet.plan.budget import Budget
 from coldparquet.plan.cost import about_dollars, describe_offer, prices_of
 from coldparquet.plan.model import SkippedPartition
 from coldparquet.plan.predicate import Instant, quote_name
-from coldparquet.scan.planned import PlannedParquet
 from coldparquet.scan.requests import PlannedScan, with_reads
 from coldparquet.text import few_names, human_bytes, human_seconds, plural
 
@@ -235,7 +234,7 @@ def _with_storage_classes(planned: PlannedScan) -> PlannedScan:
 def _places_of_data(planned: PlannedScan) -> list[int]:
     """Return the positions of the Parquet partitions with data to fetch."""
     places = dict.fromkeys(request.partition_index for request in planned.plan.requests)
-    return [place for place in places if isinstance(planned.partitions[place], PlannedParquet)]
+    return [place for place in places if planned.plan.partitions[place].metadata_source != "native"]
 
 
 def _archived_in(planned: PlannedScan, places: Sequence[int]) -> tuple[ArchivedObject, ...]:
@@ -297,6 +296,9 @@ async def admit(planned: PlannedScan) -> PlannedScan:
     :func:`~coldparquet.scan.admission.admit_and_restore`; these also document the errors.
     """
     headed = await head_data(planned)
-    if headed is not planned and planned.question.options.goal == "cheap":
-        headed = with_reads(headed, headed.plan.row_groups)
+    question, plan = headed.question, headed.plan
+    if question.options.goal == "cheap" and plan.coalescings != tuple(
+        question.coalescing_of(partition.data_path) for partition in plan.partitions
+    ):
+        headed = with_reads(headed, plan.row_groups)  # the storage class of an object changes what its bytes cost
     return await admit_and_restore(headed)

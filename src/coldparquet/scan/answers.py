@@ -20,7 +20,6 @@ from coldparquet.format.types import Comparison, distinct_values
 from coldparquet.plan.answers import exact_bounds
 from coldparquet.plan.bind import BoundField
 from coldparquet.plan.bounds import NumericSide
-from coldparquet.scan.planned import PlannedParquet
 from coldparquet.scan.planner import plan_question
 from coldparquet.scan.requests import with_reads
 from coldparquet.scan.waves import plain_values, read_each, read_in_waves, reads_of_partitions
@@ -64,17 +63,17 @@ def column_facts(planned: PlannedScan, column: TableColumn) -> list[ColumnFacts]
     matching_rows = np.fromiter((read.row_count if read.all_rows_match else 0 for read in reads), np.int64, len(reads))
     facts = []
     for index, here, row_groups in reads_of_partitions(planned):
-        partition = planned.partitions[index]
-        if isinstance(partition, PlannedParquet):
-            row_counts = partition.sidecar.row_counts
+        known = planned.sidecars[index]
+        if known is not None:
+            row_counts = known.sidecar.row_counts
             matching = np.bincount(row_groups, weights=matching_rows[here], minlength=len(row_counts))
             facts.append(
                 ColumnFacts(
-                    path=partition.data_path,
+                    path=planned.plan.partitions[index].data_path,
                     reads=here,
                     row_groups=row_groups,
                     is_whole=(matching == row_counts)[row_groups],
-                    exact=exact_bounds(partition.sidecar, partition.places[column.index], field),
+                    exact=exact_bounds(known.sidecar, known.places[column.index], field),
                 )
             )
     return facts

@@ -15,18 +15,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.decode.virtual_file import LEAST_BYTES_IN_PLACE
+from coldparquet.decode.read import new_buffer
+from coldparquet.decode.virtual_file import LEAST_BYTES_IN_PLACE, row_group_in_place, stays_in_place
 from coldparquet.options import KIB
+from coldparquet.plan.requests import place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
+    from coldparquet.decode.read import ReadBuffer
     from coldparquet.decode.virtual_file import PlacedBuffer
-    from coldparquet.plan.model import PlannedRead, PlannedRequest
+    from coldparquet.plan.model import PlannedRequest, Read
     from coldparquet.scan.memory import Lease, Quota
-    from coldparquet.scan.planned import PlannedPartition, ReadBuffer
 
 
 _KEPT_TOGETHER_BYTES = 64 * KIB
@@ -58,17 +60,15 @@ class ArrivingRead:
 
     Args:
         read: The read.
-        partition: Its partition.
         memory: The lease of the row group.
         answer_count: Number of requests that fetch its bytes.
     """
 
-    def __init__(self, read: PlannedRead, partition: PlannedPartition, memory: Lease, *, answer_count: int) -> None:
+    def __init__(self, read: Read, memory: Lease, *, answer_count: int) -> None:
         self._read = read
-        self._partition = partition
         self._memory = memory
         self._missing_answers = answer_count
-        self.takes_whole_answer = answer_count == 1 and partition.stays_in_place(read)
+        self.takes_whole_answer = answer_count == 1 and stays_in_place(read)
         """Whether a single answer holds all bytes and is decoded in place, without a buffer."""
         self._is_dropped = False
         self._whole: tuple[_KeptBytes, int] | None = None
@@ -88,7 +88,7 @@ class ArrivingRead:
 
     def new_buffer(self) -> PlacedBuffer:
         """Make a buffer, in any thread. :meth:`fill` installs it."""
-        return self._partition.new_buffer(self._read)
+        return new_buffer(self._read)
 
     def fill(self, buffer: PlacedBuffer) -> None:
         """Use this buffer, unless bytes have arrived meanwhile."""
@@ -103,7 +103,7 @@ class ArrivingRead:
         whole = self._whole
         if whole is not None:
             answer, start = whole
-            return self._partition.buffer_in_place(self._read, answer.data, start)
+            return row_group_in_place(self._read, answer.data, start)
         buffer, self._buffer = self._buffer, None
         return self.new_buffer() if buffer is None else buffer  # without a request all is made
 
@@ -153,22 +153,14 @@ class PartitionFetches:
     Args:
         requests: They fetch all bytes of the reads.
         reads: In table order.
-        partition: The partition.
         memory: The lease for bytes of reads that have not joined.
     """
 
-    def __init__(
-        self,
-        requests: Sequence[PlannedRequest],
-        reads: Sequence[PlannedRead],
-        partition: PlannedPartition,
-        memory: Quota,
-    ) -> None:
+    def __init__(self, requests: Sequence[PlannedRequest], reads: Sequence[Read], memory: Quota) -> None:
         self.memory = memory
-        self.placements = placed = partition.place(reads, requests)
+        self.placements = placed = place(reads, requests)
         self._requests = requests
         self._reads = reads
-        self._partition = partition
         self._fetches: dict[int, Fetch] = {}
         """By number: requests in flight or answered that serve reads that have not joined."""
         self.joined_reads = 0
@@ -203,7 +195,7 @@ class PartitionFetches:
             (number, [placement for _, placement in group])
             for number, group in groupby(zip(requests, mine.tolist(), strict=True), key=lambda pair: pair[0])
         ]
-        arriving = ArrivingRead(self._reads[position], self._partition, memory, answer_count=len(answers))
+        arriving = ArrivingRead(self._reads[position], memory, answer_count=len(answers))
         self.joined_reads = position + 1
         for number, placements in answers:
             self._fetches[number].serve(arriving, placements)
@@ -223,7 +215,7 @@ class PartitionFetches:
         """Return the reads that a single answer covers and that are decoded in it."""
         bounds = self._by_read[self._first_of_read[reads]], self._by_read[self._first_of_read[reads + 1] - 1]
         of_one_answer = reads[self._request_of[bounds[0]] == self._request_of[bounds[1]]]
-        staying = [one for one in of_one_answer.tolist() if self._partition.stays_in_place(self._reads[one])]
+        staying = [one for one in of_one_answer.tolist() if stays_in_place(self._reads[one])]
         return np.array(staying, dtype=np.int64)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from coldparquet.catalog.snapshot import TableSnapshot
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.model import MetadataRequest
-    from coldparquet.scan.model import Question, StreamedQuestion
+    from coldparquet.scan.model import Question, RowQuestion
 
 
 async def look_up_symbols(question: Question) -> KnownSymbols:
@@ -37,16 +37,16 @@ async def look_up_symbols(question: Question) -> KnownSymbols:
     return KnownSymbols(strings=strings, requests=tuple(spent))
 
 
-def symbol_columns(question: StreamedQuestion) -> list[TableColumn]:
+def symbol_columns(question: Question | RowQuestion) -> list[TableColumn]:
     """Return the SYMBOL columns of the result."""
     return [column for column in question.output_columns if column.readable_type.tag is TypeTag.SYMBOL]
 
 
-def shared_dictionaries(question: StreamedQuestion) -> SharedDictionaries | None:
+def shared_dictionaries(question: RowQuestion) -> SharedDictionaries | None:
     """Return the dictionaries that all batches of a result share; None if each row group may have its own."""
     if question.options.symbols != "global":
         return None
-    known = question.symbols.strings
+    known = question.symbols
     none_known = pa.nulls(0, pa.string())
     return SharedDictionaries({column.name: known.get(column.index, none_known) for column in symbol_columns(question)})
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.plan.choices import late_materialisation_pays
-from coldparquet.plan.model import RowGroupRead, Technique, bytes_wanted_by
+from coldparquet.plan.model import Technique, bytes_wanted_by
 from coldparquet.plan.reads import defer_columns
-from coldparquet.scan.planned import PlannedParquet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +66,7 @@ def _candidates(question: Question, plans: Sequence[PartitionPlan]) -> list[_Can
             continue
         first = _first_columns(predicate_columns, plan)
         for position, read in enumerate(plan.row_groups):
-            if isinstance(read, RowGroupRead) and not read.all_rows_match:
+            if not read.all_rows_match:
                 lengths = read.piece_stops - read.piece_starts
                 first_bytes = int(lengths[_are_first(read.columns, first)[read.piece_columns]].sum())
                 deferred_bytes = int(lengths.sum()) - first_bytes
@@ -80,10 +79,8 @@ def _candidates(question: Question, plans: Sequence[PartitionPlan]) -> list[_Can
 
 def _first_columns(predicate_columns: Sequence[TableColumn], plan: PartitionPlan) -> frozenset[int]:
     """Return the indexes of the predicate's columns in a partition's sidecar."""
-    if not isinstance(plan.planned, PlannedParquet):
-        return frozenset()
-    places = plan.planned.places
-    return frozenset(place for column in predicate_columns if (place := places[column.index]) is not None)
+    places = {} if plan.known is None else plan.known.places
+    return frozenset(place for column in predicate_columns if (place := places.get(column.index)) is not None)
 
 
 @lru_cache(maxsize=256)
@@ -123,10 +120,7 @@ def _with_late_reads(
     reads = plan.row_groups
     if late:
         first = _first_columns(question.predicate_columns, plan)
-        reads = tuple(
-            defer_columns(read, first) if position in late and isinstance(read, RowGroupRead) else read
-            for position, read in enumerate(reads)
-        )
+        reads = tuple(defer_columns(read, first) if position in late else read for position, read in enumerate(reads))
     return replace(
         plan,
         row_groups=reads,

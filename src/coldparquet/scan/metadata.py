@@ -25,9 +25,9 @@ from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import is_time_range, timestamp_bounds
 from coldparquet.scan.admission import archived_object, restore_or_refuse, skipped, wants_heads
 from coldparquet.scan.evidence import asked_ahead
-from coldparquet.scan.model import KnownPartition
+from coldparquet.scan.missing import data_file_missing
+from coldparquet.scan.model import KnownPartition, NativePlan
 from coldparquet.scan.native import find_native_rows
-from coldparquet.scan.planned import NativePlan, data_file_missing
 from coldparquet.storage.checked import check_described_size, other_size
 from coldparquet.storage.requests import is_lasting_etag, is_written_after
 from coldparquet.text import plural

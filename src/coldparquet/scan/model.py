@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.plan.coalescing import choose_coalescing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     import numpy as np
     import numpy.typing as npt
@@ -19,12 +19,22 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.partition import Partition, PartitionMetadata
     from coldparquet.catalog.snapshot import TableSnapshot
+    from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import Coalescing, ReadOptions
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.budget import Budget
     from coldparquet.plan.columns import TableColumn
-    from coldparquet.plan.model import MetadataRequest, PartitionRead, PlannedRead, ReadPlan, StoreSpeed
-    from coldparquet.scan.planned import NativePlan, PlannedPartition
+    from coldparquet.plan.model import MetadataRequest, PartitionRead, Read, ReadPlan, StoreSpeed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NativePlan:
+    """What a scan takes from one native partition."""
+
+    reads: tuple[Read, ...]
+    """The slices, in ascending order of rows; none if no row is in the time range."""
+    metadata_requests: tuple[MetadataRequest, ...]
+    """The requests spent on this. The plan that fetched a dictionary first is charged for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +57,22 @@ class MatchEstimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KnownSidecar:
+    """The sidecar of a planned partition: it may answer without its data."""
+
+    sidecar: Sidecar
+    places: Mapping[int, int | None]
+    """By index in the table: the index of each needed column in the sidecar, None if it is absent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PartitionPlan:
-    """What is read of one partition, and how it is decoded."""
+    """What is read of one partition."""
 
     read: PartitionRead
-    row_groups: tuple[PlannedRead, ...]
-    planned: PlannedPartition
+    row_groups: tuple[Read, ...]
+    known: KnownSidecar | None
+    """None if the partition is native."""
     estimate: MatchEstimate | None
     """None if no read has a predicate left to evaluate, or the partition is native."""
 
@@ -130,6 +150,18 @@ class Question:
         columns = (*self.output_columns, *self.predicate_columns)
         return tuple({column.index: column for column in columns}.values())
 
+    @property
+    def of_rows(self) -> RowQuestion:
+        """What is asked of the rows once they are planned."""
+        return RowQuestion(
+            options=self.options,
+            output_columns=self.output_columns,
+            needed_columns=self.needed_columns,
+            predicate=self.predicate,
+            limit=self.limit,
+            symbols=self.symbols.strings,
+        )
+
 
 @contextmanager
 def told_of_older_columns(snapshot: TableSnapshot) -> Iterator[None]:
@@ -183,63 +215,26 @@ class RememberedSpeeds:
         return speed
 
 
-class StreamedQuestion(Protocol):
-    """What streaming needs to know of the question."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowQuestion:
+    """What is asked of rows that are already planned, as plain data."""
 
-    @property
-    def options(self) -> ReadOptions:
-        """How to read."""
-        ...
-
-    @property
-    def output_columns(self) -> tuple[TableColumn, ...]:
-        """Columns of the result; none if only the number of rows is wanted."""
-        ...
-
-    @property
-    def needed_columns(self) -> tuple[TableColumn, ...]:
-        """Columns of the result and of the predicate, each once."""
-        ...
-
-    @property
-    def predicate(self) -> BoundPredicate | None:
-        """The condition that every row satisfies."""
-        ...
-
-    @property
-    def limit(self) -> int | None:
-        """Most rows of the result; None for all."""
-        ...
-
-    @property
-    def symbols(self) -> KnownSymbols:
-        """Symbols of the table; only if the options ask for one dictionary."""
-        ...
-
-    def coalescing_of(self, data_path: str) -> Coalescing:
-        """Return how the ranges of deferred columns of one object become requests."""
-        ...
+    options: ReadOptions
+    output_columns: tuple[TableColumn, ...]
+    """Columns of the result; none if only the number of rows is wanted."""
+    needed_columns: tuple[TableColumn, ...]
+    """Columns of the result and of the predicate, each once."""
+    predicate: BoundPredicate | None
+    """The condition that every row satisfies."""
+    limit: int | None
+    """Most rows of the result; None for all."""
+    symbols: Mapping[int, pa.Array[Any]]
+    """By index of the column in the table: its distinct symbols; only if the options ask for one dictionary."""
 
 
-class StreamedPlan(Protocol):
-    """An admitted plan, ready to be executed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPlan:
+    """An admitted plan, ready to be executed here or elsewhere."""
 
-    @property
-    def question(self) -> StreamedQuestion:
-        """The question."""
-        ...
-
-    @property
-    def plan(self) -> ReadPlan:
-        """What is read."""
-        ...
-
-    @property
-    def partitions(self) -> Sequence[PlannedPartition]:
-        """In the order of :attr:`ReadPlan.partitions`."""
-        ...
-
-    @property
-    def late_part_bytes(self) -> int:
-        """Approximate length of the requests of a second stage."""
-        ...
+    question: RowQuestion
+    plan: ReadPlan

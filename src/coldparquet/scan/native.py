@@ -20,8 +20,8 @@ from coldparquet.plan.model import PartitionRead
 from coldparquet.plan.native import NativeColumn, NativeSymbol, RowSlices, TimeSearch, data_edges, native_reads
 from coldparquet.plan.prune import is_time_range, timestamp_bounds
 from coldparquet.ranges import ByteRange
-from coldparquet.scan.model import PartitionPlan
-from coldparquet.scan.planned import NativePlan, PlannedNative, missing_column_file
+from coldparquet.scan.missing import missing_column_file
+from coldparquet.scan.model import NativePlan, PartitionPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -89,13 +89,10 @@ async def plan_native_rows(  # noqa: PLR0913 - one partition, one question
         directory_path=directory_path,
         partition_index=partition_index,
         data_ranges=data_ranges,
+        symbols={column.index: found for column, found in zip(symbol_columns, strings, strict=True)},
         all_rows_match=all_rows_match,
     )
-    return NativePlan(
-        reads=reads,
-        dictionaries={column.index: found for column, found in zip(symbol_columns, strings, strict=True)},
-        metadata_requests=tuple(planning.spent),
-    )
+    return NativePlan(reads=reads, metadata_requests=tuple(planning.spent))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +238,7 @@ async def find_native_rows(question: Question, partition: Partition, index: int)
     )
 
 
-def plan_native(question: Question, found: KnownPartition, *, rows_left: int | None) -> PartitionPlan:
+def plan_native(found: KnownPartition, *, rows_left: int | None) -> PartitionPlan:
     """Plan a native partition whose rows are known. No request."""
     partition, known = found.partition, found.known
     if not isinstance(known, NativePlan):
@@ -253,7 +250,6 @@ def plan_native(question: Question, found: KnownPartition, *, rows_left: int | N
         reads.append(read)
         if rows_left is not None and read.all_rows_match:
             rows_left -= read.row_count
-    columns = {column.index: column for column in _native_columns(question, partition, question.needed_columns)}
     return PartitionPlan(
         read=PartitionRead(
             name=partition.name,
@@ -266,9 +262,7 @@ def plan_native(question: Question, found: KnownPartition, *, rows_left: int | N
             rows_read=sum(read.row_count for read in reads),
         ),
         row_groups=tuple(reads),
-        planned=PlannedNative(
-            directory_path=partition.directory_path, columns=columns, dictionaries=known.dictionaries
-        ),
+        known=None,
         estimate=None,
     )
 

@@ -21,7 +21,6 @@ from coldparquet.plan.bind import BoundField
 from coldparquet.plan.bounds import SortedValues
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.scan.answers import column_facts
-from coldparquet.scan.planned import PlannedParquet
 from coldparquet.scan.planner import plan_question
 from coldparquet.scan.requests import cut_read, with_reads
 from coldparquet.scan.waves import (
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.bounds import BoolArray, IntArray
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.literals import DomainValue
-    from coldparquet.plan.model import PlannedRead
+    from coldparquet.plan.model import Read
     from coldparquet.scan.model import Question
     from coldparquet.scan.requests import PlannedScan
 
@@ -204,10 +203,10 @@ class _KeyProofs:
         result = np.full(len(reads), not (has_all_values and has_null), dtype=np.bool_)
         seen = _sorted_values(column)
         for index, here, row_groups in reads_of_partitions(planned):
-            partition = planned.partitions[index]
-            if not isinstance(partition, PlannedParquet) or not self._use_statistics:
+            known = planned.sidecars[index]
+            if known is None or not self._use_statistics:
                 continue
-            bounds = SidecarStatistics(partition.sidecar, partition.places).bounds(self._field)
+            bounds = SidecarStatistics(known.sidecar, known.places).bounds(self._field)
             if bounds is not None:
                 only_seen = (
                     has_all_values | ~bounds.may_hold_values | (False if seen is None else holds_only(bounds, seen))
@@ -500,16 +499,14 @@ class _BestRowsStep:
         numbers = flipped(np.arange(rows.num_rows), ascending=self._ascending)
         self._best.add(RankedRows(table=rows, ranks=ranks, places=places, numbers=numbers))
 
-    def cut(self, read: int) -> PlannedRead:
+    def cut(self, read: int) -> Read:
         """Cut the rows of a read that cannot matter: those behind enough certain and better rows."""
         planned_read, count = self._planned.plan.row_groups[read], int(self._most_rows[read])
         if count >= planned_read.row_count:
             return planned_read
-        partition = self._planned.partitions[planned_read.partition_index]
-        data_path = self._planned.plan.partitions[planned_read.partition_index].data_path
+        data_path = planned_read.data.path
         return cut_read(
             planned_read,
-            partition,
             count,
             from_end=not self._ascending,
             coalescing=self._planned.question.coalescing_of(data_path),

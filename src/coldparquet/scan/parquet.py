@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.plan.choices import decoded_row_bytes
-from coldparquet.plan.model import PartitionRead, RowGroupsDropped, RowSelection, Technique
+from coldparquet.plan.model import PartitionRead, RowGroupsDropped, RowSelection, StoredData, Technique
 from coldparquet.plan.pages import prune_pages
 from coldparquet.plan.reads import first_rows, read_pages, split_into_runs, without_filter
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.scan.draft import SHARE_OF_MEMORY
-from coldparquet.scan.model import MatchEstimate, PartitionPlan
-from coldparquet.scan.planned import PlannedParquet
+from coldparquet.scan.model import KnownSidecar, MatchEstimate, PartitionPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.format.pages import PartitionPages
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.blooms import BloomProbes
     from coldparquet.plan.choices import Choice
-    from coldparquet.plan.model import RowGroupRead
+    from coldparquet.plan.model import Read
     from coldparquet.plan.pages import PagesSelected
     from coldparquet.plan.prune import PruneReport
     from coldparquet.scan.draft import ParquetDraft
@@ -33,13 +30,12 @@ if TYPE_CHECKING:
 
 
 def within_window(
-    reads: tuple[RowGroupRead, ...],
+    reads: tuple[Read, ...],
     window: tuple[int, int],
     sidecar: Sidecar,
     *,
-    pages: PartitionPages | None,
     least_saving_bytes: int,
-) -> tuple[RowGroupRead, ...]:
+) -> tuple[Read, ...]:
     """Cut the reads of a partition to some of its rows."""
     first_row, stop_row = window
     begins = np.cumsum(sidecar.row_counts) - sidecar.row_counts
@@ -49,7 +45,7 @@ def within_window(
         start, stop = max(first_row - begin, 0), min(stop_row - begin, read.row_group_rows)
         if start < stop:
             selection = RowSelection.of_range(start, stop)
-            cut.append(read_pages(read, selection, pages=pages, least_saving_bytes=least_saving_bytes))
+            cut.append(read_pages(read, selection, least_saving_bytes=least_saving_bytes))
     return tuple(cut)
 
 
@@ -60,17 +56,27 @@ def plan_parquet(
     question, sidecar = draft.question, draft.sidecar
     techniques: list[Technique] = []
     pruned, by_blooms = draft.pruning.pruned, draft.probes is not None and evidence.blooms is not None
+    data = StoredData(
+        decoder="parquet",
+        path=draft.partition.data_path,
+        columns=draft.pruning.stored_columns,
+        places=draft.places,
+        size_bytes=sidecar.parquet_size_bytes,
+        etag=evidence.pages_etag,
+        may_grow=draft.partition.may_grow,
+        created_by=sidecar.created_by,
+        is_writer_known=sidecar.is_writer_known,
+        pages=evidence.pages,
+    )
     left = pruned.reads_of(
-        draft.row_groups, partition_index=draft.index, survives=verdicts.survives if by_blooms else None
+        draft.row_groups, data, partition_index=draft.index, survives=verdicts.survives if by_blooms else None
     )
     if draft.probes is not None and evidence.blooms is not None and not draft.probes.is_empty:
         techniques.append(_bloom_technique(draft, draft.probes, left))
     reads, dropped = left, _dropped(pruned.report, verdicts.report if by_blooms else pruned.report, draft.row_groups)
     if question.row_windows is not None:
         window = question.row_windows[draft.partition.data_path]
-        reads = within_window(
-            reads, window, draft.sidecar, pages=evidence.pages, least_saving_bytes=_least_saving_bytes(draft)
-        )
+        reads = within_window(reads, window, draft.sidecar, least_saving_bytes=_least_saving_bytes(draft))
         dropped["row window"] = len(left) - len(reads)
     selected: PagesSelected | None = None
     if draft.page_index is not None:
@@ -101,16 +107,7 @@ def plan_parquet(
             notes=(*draft.metadata.notes, *evidence.notes),
         ),
         row_groups=reads,
-        planned=PlannedParquet(
-            sidecar=sidecar,
-            data_path=draft.partition.data_path,
-            may_grow=draft.partition.may_grow,
-            places=draft.places,
-            column_names=draft.pruning.column_names,
-            pages=evidence.pages,
-            pages_etag=evidence.pages_etag,
-            known_symbols=question.symbols.strings,
-        ),
+        known=KnownSidecar(sidecar=sidecar, places=draft.places),
         estimate=_estimate(draft, evidence, verdicts, reads),
     )
 
@@ -135,7 +132,7 @@ def _described(dropped: tuple[tuple[str, int], ...]) -> tuple[RowGroupsDropped, 
     return tuple(RowGroupsDropped(reason=reason, row_groups=count) for reason, count in dropped)
 
 
-def _select_pages(draft: ParquetDraft, evidence: Evidence, reads: tuple[RowGroupRead, ...]) -> PagesSelected | None:
+def _select_pages(draft: ParquetDraft, evidence: Evidence, reads: tuple[Read, ...]) -> PagesSelected | None:
     question, pages = draft.question, evidence.pages
     undecided = [read.row_group for read in reads if not read.all_rows_match]
     if pages is None or question.predicate is None or not undecided:
@@ -152,8 +149,8 @@ def _select_pages(draft: ParquetDraft, evidence: Evidence, reads: tuple[RowGroup
 
 
 def _cut_to_pages(
-    draft: ParquetDraft, evidence: Evidence, reads: tuple[RowGroupRead, ...], selected: PagesSelected
-) -> tuple[RowGroupRead, ...]:
+    draft: ParquetDraft, evidence: Evidence, reads: tuple[Read, ...], selected: PagesSelected
+) -> tuple[Read, ...]:
     """Drop the pages without a matching row from each read, and the filter if every remaining row matches."""
     places = [draft.places[column.index] for column in draft.question.output_columns]
     output_places = {place for place in places if place is not None}
@@ -173,17 +170,17 @@ def _cut_to_pages(
         some = read
         if selected.all_rows_match[index]:
             some = without_filter(some, output_places)
-        cut.append(read_pages(some, selection, pages=evidence.pages, least_saving_bytes=least_saving_bytes))
+        cut.append(read_pages(some, selection, least_saving_bytes=least_saving_bytes))
     if reads and not cut and evidence.pages_etag is not None:
         # Without a fetch nothing would detect a `_pages` that describes another version of the file. So one page is
         # fetched: its answer tells the version.
-        cut.append(first_rows(reads[0], 1, pages=evidence.pages, least_saving_bytes=1))
+        cut.append(first_rows(reads[0], 1, least_saving_bytes=1))
     return tuple(cut)
 
 
 def _within_limit(
-    draft: ParquetDraft, evidence: Evidence, reads: tuple[RowGroupRead, ...], rows_left: int | None
-) -> tuple[RowGroupRead, ...]:
+    draft: ParquetDraft, evidence: Evidence, reads: tuple[Read, ...], rows_left: int | None
+) -> tuple[Read, ...]:
     """Drop the rows behind those that certainly satisfy the remaining limit."""
     if rows_left is None:
         return reads
@@ -192,36 +189,21 @@ def _within_limit(
         if rows_left <= 0:
             break
         is_enough = read.all_rows_match and read.row_count > rows_left and evidence.pages is not None
-        kept.append(
-            first_rows(read, rows_left, pages=evidence.pages, least_saving_bytes=_least_saving_bytes(draft))
-            if is_enough
-            else read
-        )
+        kept.append(first_rows(read, rows_left, least_saving_bytes=_least_saving_bytes(draft)) if is_enough else read)
         rows_left -= read.row_count if read.all_rows_match else 0
     return tuple(kept)
 
 
-def _in_runs(draft: ParquetDraft, evidence: Evidence, reads: tuple[RowGroupRead, ...]) -> tuple[RowGroupRead, ...]:
+def _in_runs(draft: ParquetDraft, evidence: Evidence, reads: tuple[Read, ...]) -> tuple[Read, ...]:
     """Cut row groups that exceed the memory limit into runs of pages."""
     if evidence.pages is None:
         return reads
     max_bytes = draft.question.options.memory_limit_bytes // SHARE_OF_MEMORY
-    return tuple(
-        run
-        for read in reads
-        for run in split_into_runs(
-            read,
-            pages=evidence.pages,
-            row_bytes=decoded_row_bytes(
-                draft.sidecar, read.columns, np.array([read.row_group]), draft.question.options
-            )[0],
-            max_bytes=max_bytes,
-        )
-    )
+    return tuple(run for read in reads for run in split_into_runs(read, max_bytes=max_bytes))
 
 
 def _estimate(
-    draft: ParquetDraft, evidence: Evidence, verdicts: Verdicts, reads: tuple[RowGroupRead, ...]
+    draft: ParquetDraft, evidence: Evidence, verdicts: Verdicts, reads: tuple[Read, ...]
 ) -> MatchEstimate | None:
     """Estimate the fraction of the rows read that match."""
     sidecar = draft.sidecar
@@ -244,7 +226,7 @@ def _least_saving_bytes(draft: ParquetDraft) -> int:
     return max(draft.question.coalescing_of(draft.partition.data_path).gap_bytes, 1)
 
 
-def _bloom_technique(draft: ParquetDraft, probes: BloomProbes, left: Sequence[RowGroupRead]) -> Technique:
+def _bloom_technique(draft: ParquetDraft, probes: BloomProbes, left: Sequence[Read]) -> Technique:
     """Count the row groups that were probed, and those that the answers excluded."""
     before = draft.row_groups_left
     asked = int(np.count_nonzero(probes.row_groups[before]))
@@ -253,7 +235,7 @@ def _bloom_technique(draft: ParquetDraft, probes: BloomProbes, left: Sequence[Ro
 
 
 def _page_technique(
-    choice: Choice, evidence: Evidence, selected: PagesSelected | None, kept: tuple[RowGroupRead, ...]
+    choice: Choice, evidence: Evidence, selected: PagesSelected | None, kept: tuple[Read, ...]
 ) -> Technique:
     """Count the rows that pages exclude: by the predicate, or because they are behind the limit."""
     if not choice.pays:

@@ -22,10 +22,9 @@ from coldparquet.scan.evidence import BloomCopies, Evidence, gather_evidence
 from coldparquet.scan.known_symbols import look_up_symbols
 from coldparquet.scan.late import read_late
 from coldparquet.scan.metadata import beliefs, read_metadata
-from coldparquet.scan.model import NO_SYMBOLS
+from coldparquet.scan.model import NO_SYMBOLS, NativePlan
 from coldparquet.scan.native import plan_native
 from coldparquet.scan.parquet import plan_parquet
-from coldparquet.scan.planned import NativePlan
 from coldparquet.scan.pruning import SidecarPruning, SidecarPrunings, Verdicts
 from coldparquet.scan.requests import PlannedRequests, PlannedScan, plan_requests_of
 from coldparquet.storage.checked import stale_pages
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.catalog.partition import Partition
-    from coldparquet.plan.model import MetadataRequest, PlannedRead, SkippedPartition
+    from coldparquet.plan.model import MetadataRequest, Read, SkippedPartition
     from coldparquet.plan.statistics import BloomAnswers
     from coldparquet.scan.metadata import FoundPartitions
     from coldparquet.scan.model import KnownPartition, PartitionPlan, Question
@@ -172,17 +171,14 @@ def _plan(
         if isinstance(draft, ParquetDraft):
             plan = plan_parquet(draft, evidence, verdicts[draft.pruning], rows_left=rows_left)
         else:
-            plan = plan_native(question, draft, rows_left=rows_left)
+            plan = plan_native(draft, rows_left=rows_left)
         plans.append(plan)
         rows_left = rows_after(rows_left, plan.row_groups)
     plans = read_late(question, plans)
     row_groups = tuple(read for plan in plans for read in plan.row_groups)
-    partitions = tuple(plan.planned for plan in plans)
     described = tuple(with_storage_class(question, plan.read) for plan in plans)
-    if question.expects_data:
-        found = plan_requests_of(question, partitions, described, row_groups)
-    else:
-        found = PlannedRequests(requests=(), coalescings=())  # the user of the plan chooses the reads and plans them
+    # Otherwise the user of the plan chooses the reads and plans them.
+    found = plan_requests_of(question, described, row_groups) if question.expects_data else PlannedRequests()
     warnings = _columns_left_out(question, drafted.drafts)
     return PlannedScan(
         question=question,
@@ -194,16 +190,15 @@ def _plan(
             partitions_pruned=pruned,
             partitions=described,
             row_groups=row_groups,
-            requests=found.requests,
-            coalescings=found.coalescings,
             metadata_requests=requests,
             snapshot=question.snapshot.source,
             notes=(*question.snapshot.notes, *warnings, *beliefs(question, described)),
             partitions_skipped=drafted.skipped,
             options=question.options,
             speed=question.speed,
+            **found.of_plan(),
         ),
-        partitions=partitions,
+        sidecars=tuple(plan.known for plan in plans),
         warnings=warnings,
     )
 
@@ -300,7 +295,7 @@ def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[
     return Drafts(drafts=tuple(drafts), skipped=tuple(left_out), beyond_limit=beyond_limit)
 
 
-def rows_after(rows_left: int | None, reads: Sequence[PlannedRead]) -> int | None:
+def rows_after(rows_left: int | None, reads: Sequence[Read]) -> int | None:
     """Return how many rows are still wanted after these reads; None for all."""
     return None if rows_left is None else rows_left - sum(read.row_count for read in reads if read.all_rows_match)
 

@@ -17,9 +17,8 @@ from coldparquet.errors import FormatError, InternalError, UnsupportedError
 from coldparquet.format.page_index import page_index_starts
 from coldparquet.format.sidecar import SidecarStack, stack_alike
 from coldparquet.plan.blooms import BloomProbes, find_lookups
-from coldparquet.plan.choices import decoded_row_bytes
 from coldparquet.plan.prune import prune, stated_times_ns
-from coldparquet.plan.row_groups import prune_row_groups
+from coldparquet.plan.row_groups import prune_row_groups, stored_columns
 from coldparquet.plan.selectivity import clustered_fields, count_values, estimate_selectivity
 from coldparquet.plan.statistics import BloomAnswers, SidecarStatistics
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.blooms import BloomLookups
     from coldparquet.plan.bounds import BoolArray, IntArray
     from coldparquet.plan.columns import ColumnMatcher
+    from coldparquet.plan.model import StoredColumn
     from coldparquet.plan.prune import PruneReport, StatedTimes
     from coldparquet.plan.selectivity import FloatArray, ValueCounts
     from coldparquet.plan.statistics import LookupKey
@@ -62,14 +62,12 @@ class SidecarPruning:
         self.stack = stack
         self.places = places
         self.tested = {column.index: places[column.index] for column in question.predicate_columns}
-        options = question.options
         self.pruned = prune_row_groups(
             stack,
             output_columns=[place for column in question.output_columns if (place := places[column.index]) is not None],
             predicate=question.predicate,
             predicate_columns=self.tested,
-            use_statistics=options.statistics,
-            make_constant_columns=options.make_constant_columns,
+            options=question.options,
         )
         self.statistics = SidecarStatistics(stack, self.tested)
         self._probes: dict[int, BloomProbes | None] = {}
@@ -106,9 +104,9 @@ class SidecarPruning:
         return None if filter_bytes > data_bytes else probes
 
     @cached_property
-    def column_names(self) -> dict[int, str]:
-        """The names of the needed columns that the sidecars have, by their index there."""
-        return {place: self.stack.column(place).name for place in self.places.values() if place is not None}
+    def stored_columns(self) -> dict[int, StoredColumn]:
+        """The needed columns that the sidecars have, by their index there."""
+        return stored_columns(self.stack, (place for place in self.places.values() if place is not None))
 
     @cached_property
     def absent_columns(self) -> tuple[str, ...]:
@@ -139,11 +137,8 @@ class SidecarPruning:
     @cached_property
     def largest_memory_bytes(self) -> list[float]:
         """Approximate memory for decoding the largest read of each sidecar; 0 without reads."""
-        pruned, options = self.pruned, self.question.options
-        row_bytes = decoded_row_bytes(self.stack, pruned.columns, pruned.row_groups, options)
-        of_rows = np.where(pruned.is_fetched, row_bytes, 0).sum(axis=1) * pruned.row_counts
         largest = np.zeros(len(self.stack.sidecars))
-        np.maximum.at(largest, self._position_of_left, pruned.fetched_bytes + of_rows)
+        np.maximum.at(largest, self._position_of_left, self.pruned.fetched_bytes + self.pruned.decoded_bytes)
         return largest.tolist()
 
     @cached_property

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from coldparquet.plan.model import ReadPlan
     from coldparquet.scan.memory import Lease
-    from coldparquet.scan.model import StreamedPlan
+    from coldparquet.scan.model import RowPlan
     from coldparquet.scan.stats import ScanActivity
     from coldparquet.storage.cache import CachedStore
 
@@ -79,7 +79,7 @@ class BatchStream:
 
     def __init__(
         self,
-        planning: Callable[[], Awaitable[StreamedPlan]],
+        planning: Callable[[], Awaitable[RowPlan]],
         *,
         store: CachedStore,
         executor: Executor,
@@ -214,8 +214,7 @@ class BatchStream:
                 self._store.largest_scan_bytes,
                 planned_bytes=plan.bytes_fetched if self._reads_all_ahead else None,
             ),
-            part_bytes=self._planned.late_part_bytes,
-            data_paths=[partition.data_path for partition in plan.partitions],
+            plan=plan,
         )
         text = TextAs.of(options)
         self._plain = {
@@ -301,13 +300,13 @@ class BatchStream:
         """Make the work of one row group after the other, each shortly before it starts."""
         plan = self._planned.plan
         turns = count()
-        for index, partition in enumerate(self._planned.partitions):
+        for index in range(len(plan.partitions)):
             if reads := plan.row_groups_of(index):
                 # The size of the second stage is known when the first ends; the plan holds an upper bound of it.
                 requests = [request for request in plan.requests_of(index) if request.stage == 1]
-                fetches = PartitionFetches(requests, reads, partition, self._means.fetched)
+                fetches = PartitionFetches(requests, reads, self._means.fetched)
                 for position, read in enumerate(reads):
-                    yield RowGroupWork(read, partition, next(turns), self._means, fetches, position)
+                    yield RowGroupWork(read, next(turns), self._means, fetches, position)
 
     def _make_next(self, works: Iterator[RowGroupWork]) -> RowGroupWork | None:
         """Queue one more row group. There is always one queued, so that the consumer knows whether any is left."""

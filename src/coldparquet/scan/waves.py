@@ -22,7 +22,6 @@ from coldparquet.plan.prune import stated_times_ns
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.scan.admission import admit
 from coldparquet.scan.draft import refuse_misplaced_times
-from coldparquet.scan.planned import PlannedParquet
 from coldparquet.scan.planner import plan_question, prune_partitions
 from coldparquet.scan.requests import with_reads
 from coldparquet.scan.stream import BatchStream
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     from coldparquet.catalog.partition import Partition
     from coldparquet.plan.bounds import BoolArray, IntArray, Side
     from coldparquet.plan.columns import TableColumn
-    from coldparquet.plan.model import PlannedRead
-    from coldparquet.scan.model import Question
+    from coldparquet.plan.model import Read
+    from coldparquet.scan.model import Question, RowPlan
     from coldparquet.scan.requests import PlannedScan
 
 
@@ -72,12 +71,13 @@ def _follow_each_other(partitions: Sequence[Partition]) -> bool:
 def _check_times(planned: PlannedScan, partitions: Sequence[Partition]) -> None:
     timestamp = planned.question.snapshot.designated_timestamp
     by_path = {partition.data_path: partition for partition in partitions}
-    for found in planned.partitions:  # archived ones may have been skipped
-        if isinstance(found, PlannedParquet) and timestamp is not None:
-            place, borders = found.places[timestamp], np.array([0, found.sidecar.row_group_count])
+    # Archived partitions may have been skipped.
+    for known, described in zip(planned.sidecars, planned.plan.partitions, strict=True):
+        if known is not None and timestamp is not None:
+            place, borders = known.places[timestamp], np.array([0, known.sidecar.row_group_count])
             if place is not None:
-                [stated] = stated_times_ns(found.sidecar, place, borders)
-                refuse_misplaced_times(by_path[found.data_path], stated)
+                [stated] = stated_times_ns(known.sidecar, place, borders)
+                refuse_misplaced_times(by_path[described.data_path], stated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -147,8 +147,8 @@ async def read_each(planned: PlannedScan, executor: Executor, take: Callable[[in
     if not planned.plan.row_groups:
         return
 
-    async def admitted() -> PlannedScan:
-        return await admit(planned)
+    async def admitted() -> RowPlan:
+        return (await admit(planned)).of_rows
 
     loop = asyncio.get_running_loop()
     store = planned.question.snapshot.store
@@ -167,7 +167,7 @@ async def read_in_waves(  # noqa: PLR0913 - one plan, and what decides how far i
     order: IntArray,
     is_needed: Callable[[IntArray], BoolArray],
     take: Callable[[int, pa.Table], None],
-    cut: Callable[[int], PlannedRead] | None = None,
+    cut: Callable[[int], Read] | None = None,
     first_wave_reads: int = 1,
     wants_certain_rows: bool = True,
 ) -> None:
@@ -195,7 +195,7 @@ async def _read_wave(
     executor: Executor,
     wave: list[int],
     take: Callable[[int, pa.Table], None],
-    cut: Callable[[int], PlannedRead] | None,
+    cut: Callable[[int], Read] | None,
 ) -> None:
     reads = [planned.plan.row_groups[read] if cut is None else cut(read) for read in wave]
     await read_each(with_reads(planned, reads), executor, lambda position, rows: take(wave[position], rows))
@@ -234,13 +234,13 @@ def time_ranks(planned: PlannedScan, timestamp: TableColumn, *, ascending: bool)
     least = np.full(read_count, _LEAST, dtype=np.int64)
     greatest = np.full(read_count, _GREATEST, dtype=np.int64)
     for index, here, row_groups in reads_of_partitions(planned):
-        partition = planned.partitions[index]
-        if not isinstance(partition, PlannedParquet):
+        known = planned.sidecars[index]
+        if known is None:
             start, stop = _native_times(planned, index, timestamp)
             least[here] = greatest[here] = stop - 1 if ascending else start
         elif planned.question.options.statistics:
             field = BoundField(name=timestamp.name, index=timestamp.index, type=timestamp.readable_type)
-            bounds = SidecarStatistics(partition.sidecar, partition.places).bounds(field)
+            bounds = SidecarStatistics(known.sidecar, known.places).bounds(field)
             least[here] = _numbers(None if bounds is None else bounds.lower, row_groups, unknown=_LEAST)
             greatest[here] = _numbers(None if bounds is None else bounds.upper, row_groups, unknown=_GREATEST)
     if ascending:
@@ -259,7 +259,7 @@ def reads_of_partitions(planned: PlannedScan) -> Iterator[tuple[int, slice, IntA
     reads = planned.plan.row_groups
     partition_of_read = np.fromiter((read.partition_index for read in reads), np.int64, len(reads))
     row_groups = np.fromiter((read.row_group for read in reads), np.int64, len(reads))
-    edges = np.searchsorted(partition_of_read, np.arange(len(planned.partitions) + 1)).tolist()
+    edges = np.searchsorted(partition_of_read, np.arange(len(planned.sidecars) + 1)).tolist()
     for index, (start, stop) in enumerate(pairwise(edges)):
         yield index, slice(start, stop), row_groups[start:stop]
 

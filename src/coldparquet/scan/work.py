@@ -16,14 +16,17 @@ import pyarrow as pa
 from coldparquet.decode.arrow import TextAs, arrow_field
 from coldparquet.decode.dictionaries import shorten_dictionaries
 from coldparquet.decode.filter import filter_rows, surviving_rows
+from coldparquet.decode.read import decode_read, decoded_bytes
 from coldparquet.errors import InternalError, NotFoundError
 from coldparquet.plan.budget import has_budget
-from coldparquet.plan.model import RowGroupRead
-from coldparquet.plan.requests import shortened_to
+from coldparquet.plan.reads import narrow_read
+from coldparquet.plan.requests import plan_requests, shortened_to
 from coldparquet.scan.arriving import PartitionFetches
 from coldparquet.scan.known_symbols import symbol_columns
 from coldparquet.scan.memory import Lease
+from coldparquet.scan.missing import data_missing
 from coldparquet.storage.log import Turn
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -31,11 +34,10 @@ if TYPE_CHECKING:
 
     from coldparquet.options import Coalescing
     from coldparquet.plan.columns import TableColumn
-    from coldparquet.plan.model import PlannedRead, PlannedRequest
+    from coldparquet.plan.model import PlannedRequest, Read, ReadPlan
     from coldparquet.scan.arriving import ArrivingRead, Fetch
     from coldparquet.scan.memory import DecodedSizes, Quota
-    from coldparquet.scan.model import StreamedQuestion
-    from coldparquet.scan.planned import PlannedPartition
+    from coldparquet.scan.model import RowQuestion
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.log import Ledger
     from coldparquet.storage.requests import FetchedRange
@@ -55,7 +57,7 @@ class Decoded:
 class FirstStage(Decoded):
     """The result of decoding the predicate's columns."""
 
-    narrowed: PlannedRead | None
+    narrowed: Read | None
     """What to fetch now: the deferred columns of the remaining rows. None if no row remains."""
     requests: tuple[PlannedRequest, ...]
     """The requests for it."""
@@ -65,29 +67,25 @@ class FirstStage(Decoded):
 class ReadStages:
     """How one read becomes rows of the result."""
 
-    read: PlannedRead
-    partition: PlannedPartition
-    question: StreamedQuestion
-    data_path: str
-    """The data object of the partition."""
+    read: Read
+    question: RowQuestion
+    late_coalescing: Coalescing
+    """How the ranges of deferred columns become requests."""
     first_columns: tuple[TableColumn, ...]
     """What is decoded first: all columns, or the predicate's columns and what is decoded with them."""
     deferred_columns: tuple[TableColumn, ...]
     """Columns of the result decoded only for the remaining rows; none if all are decoded at once."""
 
     @classmethod
-    def of(
-        cls, read: PlannedRead, partition: PlannedPartition, question: StreamedQuestion, *, data_path: str
-    ) -> ReadStages:
+    def of(cls, read: Read, question: RowQuestion, late_coalescing: Coalescing) -> ReadStages:
         """Divide the columns of a read between the two stages."""
-        needed, deferred = question.output_columns, partition.deferred_columns(read, question.output_columns)
-        if not read.all_rows_match:
-            needed = question.needed_columns
+        later = () if read.deferred is None else read.deferred.columns
+        deferred = tuple(column for column in question.output_columns if read.data.places[column.index] in later)
+        needed = question.output_columns if read.all_rows_match else question.needed_columns
         return cls(
             read=read,
-            partition=partition,
             question=question,
-            data_path=data_path,
+            late_coalescing=late_coalescing,
             first_columns=tuple(column for column in needed if column not in deferred),
             deferred_columns=deferred,
         )
@@ -96,7 +94,7 @@ class ReadStages:
         """Decode all columns and keep the rows that satisfy the predicate."""
         question = self.question
         # The buffer is passed on and not held here: its memory is freed before the predicate is applied.
-        rows = self.partition.decode(self.read, arriving.take_buffer(), self.first_columns, question.options)
+        rows = self._decoded(self.read, arriving, self.first_columns)
         decoded_bytes = rows.get_total_buffer_size()
         if question.predicate is not None and not self.read.all_rows_match:
             rows = filter_rows(question.predicate, rows)
@@ -108,18 +106,18 @@ class ReadStages:
         question = self.question
         if question.predicate is None:
             raise InternalError("columns were deferred without a predicate that they could wait for")
-        decoded = self.partition.decode(self.read, arriving.take_buffer(), self.first_columns, question.options)
+        decoded = self._decoded(self.read, arriving, self.first_columns)
         rows, positions = surviving_rows(question.predicate, decoded)
         if rows.num_rows == 0:
             return FirstStage(
                 rows=self._no_rows(), decoded_bytes=decoded.get_total_buffer_size(), narrowed=None, requests=()
             )
         deferred = {column.name for column in self.deferred_columns}
-        coalescing = question.coalescing_of(self.data_path)
-        narrowed = self.partition.narrow(self.read, positions, coalescing)
+        surviving = positions if self.read.selection is None else self.read.selection.rows_at(positions)
+        narrowed = narrow_read(self.read, surviving, least_saving_bytes=max(self.late_coalescing.gap_bytes, 1))
         if narrowed.row_count != rows.num_rows:
             raise InternalError(f"{rows.num_rows} rows are left, but {narrowed.row_count} were planned to be read")
-        requests = self._second_requests(narrowed, coalescing, part_bytes)
+        requests = self._second_requests(narrowed, part_bytes)
         matching = f"{rows.num_rows:,} matching row{'' if rows.num_rows == 1 else 's'}"
         return FirstStage(
             rows=self._shortened(
@@ -130,24 +128,23 @@ class ReadStages:
             requests=tuple(replace(request, reason=f"{request.reason} ({matching})") for request in requests),
         )
 
-    def _second_requests(
-        self, narrowed: PlannedRead, coalescing: Coalescing, part_bytes: int
-    ) -> tuple[PlannedRequest, ...]:
+    def _decoded(self, read: Read, arriving: ArrivingRead, columns: Sequence[TableColumn]) -> pa.Table:
+        question = self.question
+        return decode_read(read, arriving.take_buffer(), columns, question.options, symbols=question.symbols)
+
+    def _second_requests(self, narrowed: Read, part_bytes: int) -> tuple[PlannedRequest, ...]:
         """Plan the requests of the second stage: if they are limited, never more than the plan has announced."""
-        requests = self.partition.requests([narrowed], coalescing, part_bytes=part_bytes, stage=2)
-        deferred = self.read.deferred if isinstance(self.read, RowGroupRead) else None
-        if deferred is None or not has_budget(self.question.options):
+        requests = plan_requests([[narrowed]], self.late_coalescing, part_bytes=part_bytes, stage=2)
+        if self.read.deferred is None or not has_budget(self.question.options):
             return requests
-        announced = self.partition.requests([deferred], coalescing, part_bytes=part_bytes, stage=2)
+        announced = plan_requests([[self.read.deferred]], self.late_coalescing, part_bytes=part_bytes, stage=2)
         return requests if len(requests) <= len(announced) else shortened_to(announced, narrowed)
 
     def decode_second(self, arriving: ArrivingRead, first: FirstStage) -> Decoded:
         """Decode the deferred columns of the remaining rows, and join them with the columns of the first stage."""
         if first.narrowed is None:
             raise InternalError("a second stage was begun although no row is left")
-        rows = self.partition.decode(
-            first.narrowed, arriving.take_buffer(), self.deferred_columns, self.question.options
-        )
+        rows = self._decoded(first.narrowed, arriving, self.deferred_columns)
         decoded_bytes, rows = rows.get_total_buffer_size(), self._shortened(rows)
         columns = {
             table.field(index).name: (table.field(index), table.column(index))
@@ -211,7 +208,7 @@ class KeptShare:
 class StreamMeans:
     """What the row groups of one stream share."""
 
-    question: StreamedQuestion
+    question: RowQuestion
     store: ObjectStore
     executor: Executor
     fetched: Quota
@@ -226,10 +223,8 @@ class StreamMeans:
     sizes: DecodedSizes
     ledger: Ledger | None
     """Of the scan that reads the rows."""
-    part_bytes: int
-    """Approximate length of requests."""
-    data_paths: Sequence[str]
-    """The data object of each partition of the plan."""
+    plan: ReadPlan
+    """The plan in execution."""
     keeping: KeptShare
     """Which answers the caches may keep."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -270,17 +265,15 @@ class RowGroupWork:
 
     Args:
         read: Its read in the plan.
-        partition: Its partition.
         turn: Its position in consumption order.
         means: What it shares with others.
         fetches: The requests of the partition.
         position: Its position among the reads of the partition.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what is read, and its places among others
+    def __init__(
         self,
-        read: PlannedRead,
-        partition: PlannedPartition,
+        read: Read,
         turn: int,
         means: StreamMeans,
         fetches: PartitionFetches,
@@ -300,8 +293,7 @@ class RowGroupWork:
         """Its bytes; None until it has started."""
         self.has_begun = False
         self.is_dropped = False
-        self._partition = partition
-        self._stages = ReadStages.of(read, partition, means.question, data_path=means.data_paths[read.partition_index])
+        self._stages = ReadStages.of(read, means.question, means.plan.late_coalescings[read.partition_index])
         self._means = means
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -347,18 +339,16 @@ class RowGroupWork:
         stages = self._stages
         await arriving.complete()
         if not stages.deferred_columns:
-            return (await self._decode(self.read, stages.first_columns, stages.decode, arriving)).rows
-        first = await self._decode(
-            self.read, stages.first_columns, stages.decode_first, arriving, self._means.part_bytes
-        )
+            return (await self._decode(self.read, stages.decode, arriving)).rows
+        first = await self._decode(self.read, stages.decode_first, arriving, self._means.plan.late_part_bytes)
         if first.narrowed is None:
             return first.rows
-        fetches = PartitionFetches(first.requests, [first.narrowed], self._partition, self._means.fetched)
+        fetches = PartitionFetches(first.requests, [first.narrowed], self._means.fetched)
         arriving, requests = fetches.join(0, self.fetched)
         try:
             await self._send(requests, arriving)
             await arriving.complete()
-            second = await self._decode(first.narrowed, stages.deferred_columns, stages.decode_second, arriving, first)
+            second = await self._decode(first.narrowed, stages.decode_second, arriving, first)
         finally:
             arriving.drop()
         return second.rows
@@ -399,25 +389,33 @@ class RowGroupWork:
             fetch.fail(error)
 
     async def _get(self, request: PlannedRequest) -> FetchedRange:
+        data = self.read.data
         try:
-            sent = self._partition.range_request(request)
-            if not self._means.keeping.takes(request.byte_range.length_bytes):
-                sent = replace(sent, may_be_kept=False)
-            return await self._means.store.get(sent)
+            return await self._means.store.get(
+                RangeRequest(
+                    path=request.path,
+                    byte_range=request.byte_range,
+                    reason=request.reason,
+                    role="data",
+                    expected_etag=data.etag,
+                    object_bytes=data.size_bytes,
+                    may_grow=data.may_grow,
+                    may_be_kept=self._means.keeping.takes(request.byte_range.length_bytes),
+                )
+            )
         except NotFoundError as error:
-            raise self._partition.missing(request) from error
+            raise data_missing(data, request.path) from error
 
     async def _decode(
         self,
-        read: PlannedRead,
-        columns: Sequence[TableColumn],
+        read: Read,
         function: Callable[..., DecodedRows],
         arriving: ArrivingRead,
         *arguments: object,
     ) -> DecodedRows:
         """Decode columns in a thread, as soon as memory allows; then hold memory for the result, not the bytes."""
         means = self._means
-        estimated_bytes = self._partition.decoded_bytes(read, columns, means.question.options)
+        estimated_bytes = decoded_bytes(read)
         await self._take_decoder(estimated_bytes)
         try:
             decoded = await means.in_thread(function, arriving, *arguments)
