@@ -13,7 +13,7 @@ from coldparquet.catalog.packed import CATALOGUE_FILE, CATALOGUE_REASON, may_cou
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.catalog.partition import look_up_sidecar
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
-from coldparquet.concurrency import map_or_cancel
+from coldparquet.concurrency import gather_or_cancel, map_or_cancel
 from coldparquet.errors import (
     AccessError,
     ColdParquetError,
@@ -35,8 +35,8 @@ from coldparquet.format.catalogue_file import (
 )
 from coldparquet.format.fetch import FetchedRanges, WantedRanges
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.maintenance.walk import Place
 from coldparquet.options import ReadOptions, StoreOptions
+from coldparquet.pipelines.model import Place, WorkResult
 from coldparquet.plan.coalescing import choose_coalescing
 from coldparquet.plan.model import StoreSpeed
 from coldparquet.scan.evidence import fetch_bloom_ranges
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from coldparquet.format.blooms import BloomPlaces
     from coldparquet.format.catalogue_file import CatalogueIndex
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.pipelines.model import LakeStores, Outcome, WorkItem, WorkPlan
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import FetchedRange, ObjectInfo
 
@@ -355,6 +356,44 @@ async def renew_catalogue(  # noqa: PLR0913 - what can be told is told by name
         raise
     except ColdParquetError as error:
         return PackReport(url=path, action="failed", reason=error.message)
+
+
+async def renew_catalogues(
+    results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores, *, make: bool
+) -> tuple[WorkResult, ...]:
+    """Renew the catalogue of every table in which partitions were written, or of all tables of the plan.
+
+    Requests: those of :func:`~coldparquet.maintenance.pack.renew_catalogue` for each of these tables.
+    """
+    changed: dict[str, set[str]] = {item.table_url: set() for item in plan.items} if make else {}
+    for result in results:
+        if result.outcome == "done" and result.partition:
+            changed.setdefault(result.table, set()).add(result.details.get("directory", result.partition))
+    items = {item.table_url: item for item in plan.items}
+    whole_tables = {item.table_url for item in plan.items if item.work.get("is_whole_table")}
+
+    async def renew(item: WorkItem, directories: set[str]) -> WorkResult | None:
+        store, path = stores.table(item)
+        report = await renew_catalogue(store, path, stores.read_options, changed=directories, make=make)
+        if report is None:
+            return None
+        outcome: Outcome = (
+            "failed" if report.action == "failed" else "done" if report.action == "written" else "nothing to do"
+        )
+        return WorkResult(
+            table=item.table_url,
+            outcome=outcome,
+            action=f"catalogue {report.action}",
+            reason=report.reason,
+            size_bytes=report.catalogue_bytes,
+        )
+
+    renewals = [
+        renew(items[table], directories)
+        for table, directories in changed.items()
+        if table in items and table not in whole_tables
+    ]
+    return tuple(result for result in await gather_or_cancel(renewals) if result is not None)
 
 
 class _Packing:

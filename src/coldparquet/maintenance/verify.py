@@ -41,8 +41,8 @@ from coldparquet.format.fetch import FooterFetch
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar, verify_chain
 from coldparquet.maintenance.deep_check import PACK_AGAIN, check_data, read_packed_blooms
-from coldparquet.maintenance.walk import Place, work_on_partitions
 from coldparquet.options import ReadOptions, StoreOptions
+from coldparquet.pipelines.model import Place, work_on_partitions
 from coldparquet.plan.advice import Finding, finding_of_error
 from coldparquet.plan.checks import check_partition
 from coldparquet.plan.columns import columns_left_out, match_columns, table_columns_of_metadata, unified_columns

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError
+from coldparquet.maintenance.pack import renew_catalogues
 from coldparquet.options import MIB
-from coldparquet.pipelines.index_job import renew_catalogues
 from coldparquet.pipelines.lakes import TableByTable
 from coldparquet.pipelines.model import WorkPlan, WorkResult, failure
 from coldparquet.storage.local import LocalStore
