@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from coldparquet.maintenance.index import IndexJob
     from coldparquet.maintenance.migrate import MigrateJob
     from coldparquet.maintenance.tier import TierJob
+    from coldparquet.maintenance.verify import VerifyJob
     from coldparquet.pipelines.model import PipelineReport
     from coldparquet.pipelines.run import LocalEngine, run_pipeline
-    from coldparquet.pipelines.verify_job import VerifyJob
     from coldparquet.publish.job import PublishJob
     from coldparquet.write.compact_job import CompactJob
     from coldparquet.write.convert import ConvertJob
@@ -47,7 +47,7 @@ _MODULES = {
     "PipelineReport": "coldparquet.pipelines.model",
     "PublishJob": "coldparquet.publish.job",
     "TierJob": "coldparquet.maintenance.tier",
-    "VerifyJob": "coldparquet.pipelines.verify_job",
+    "VerifyJob": "coldparquet.maintenance.verify",
     "run_pipeline": "coldparquet.pipelines.run",
 }
 """Where each name is defined. They are imported when they are used: a worker imports this package for one of them."""

@@ -286,7 +286,7 @@ class Lake:
 
 JOBS = {
     "index": ("coldparquet.maintenance.index", "IndexJob"),
-    "verify": ("coldparquet.pipelines.verify_job", "VerifyJob"),
+    "verify": ("coldparquet.maintenance.verify", "VerifyJob"),
     "migrate": ("coldparquet.maintenance.migrate", "MigrateJob"),
     "compact": ("coldparquet.write.compact_job", "CompactJob"),
     "publish": ("coldparquet.publish.job", "PublishJob"),
