@@ -17,6 +17,7 @@ from coldparquet.lazy_names import lazy_names
 if TYPE_CHECKING:
     from coldparquet.maintenance.index import IndexJob
     from coldparquet.maintenance.migrate import MigrateJob
+    from coldparquet.maintenance.pack import PackJob
     from coldparquet.maintenance.tier import TierJob
     from coldparquet.maintenance.verify import VerifyJob
     from coldparquet.pipelines.model import PipelineReport
@@ -31,6 +32,7 @@ __all__ = [
     "IndexJob",
     "LocalEngine",
     "MigrateJob",
+    "PackJob",
     "PipelineReport",
     "PublishJob",
     "TierJob",
@@ -44,6 +46,7 @@ _MODULES = {
     "IndexJob": "coldparquet.maintenance.index",
     "LocalEngine": "coldparquet.pipelines.run",
     "MigrateJob": "coldparquet.maintenance.migrate",
+    "PackJob": "coldparquet.maintenance.pack",
     "PipelineReport": "coldparquet.pipelines.model",
     "PublishJob": "coldparquet.publish.job",
     "TierJob": "coldparquet.maintenance.tier",

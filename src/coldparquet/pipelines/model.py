@@ -288,6 +288,7 @@ JOBS = {
     "index": ("coldparquet.maintenance.index", "IndexJob"),
     "verify": ("coldparquet.maintenance.verify", "VerifyJob"),
     "migrate": ("coldparquet.maintenance.migrate", "MigrateJob"),
+    "pack": ("coldparquet.maintenance.pack", "PackJob"),
     "compact": ("coldparquet.write.compact_job", "CompactJob"),
     "publish": ("coldparquet.publish.job", "PublishJob"),
     "tier": ("coldparquet.maintenance.tier", "TierJob"),
