@@ -63,9 +63,9 @@ from coldparquet.spark.credentials import Credentials
 from coldparquet.spark.errors import own_errors, told_to_spark
 from coldparquet.spark.options import OptionReading, column_names, one_of, table_urls, truth, whole_number
 from coldparquet.write.begin import MEMORY_LIMIT_BYTES, WriteMode, begin_write, check_mode, partitioning_of
-from coldparquet.write.commit import abort_write, commit_write
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.stage import StagedPart, stage_rows
+from coldparquet.write.table import abort_write, commit_write
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
