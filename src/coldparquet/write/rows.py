@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -203,7 +204,7 @@ def partitions_of(
                 yield partition_floor_ns(first_ns, interval) // unit_ns, batch.slice(start, stop - start)
                 start = stop
 
-    for floor, group in groupby(pieces(), key=_floor_of):
+    for floor, group in groupby(pieces(), key=itemgetter(0)):
         yield floor, (piece for _, piece in group)
 
 
@@ -227,10 +228,6 @@ def _sorted_together(pieces: list[pa.RecordBatch], timestamp: str) -> Iterator[p
         yield pieces[0]
     elif pieces:
         yield from sorted_rows(pieces, timestamp=timestamp).combine_chunks().to_batches()
-
-
-def _floor_of(piece: tuple[int, pa.RecordBatch]) -> int:
-    return piece[0]
 
 
 class _Head:

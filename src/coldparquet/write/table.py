@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import os
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -218,7 +219,7 @@ async def commit_write(
         StorageError: The store failed. If it failed while `_txn` was replaced, `_txn` was read again: it does not name
             what was written, or could not be read. In the latter case only a later read tells whether it was replaced.
     """
-    whole = sorted(await join_parts(write, parts, attempt=0, files=files, **access), key=_timestamp)
+    whole = sorted(await join_parts(write, parts, attempt=0, files=files, **access), key=attrgetter("timestamp"))
     async with open_place(write.url, **access) as place:
         shape = write.shape()
         names = frozenset(shape.directory_name(part.timestamp, part.version) for part in whole)
@@ -313,7 +314,7 @@ async def _commit(place: TablePlace, write: TableWrite, shape: TableShape, parts
             check_replaceable(record, f"{place.path}/{shape.directory_name(record.timestamp, record.name_txn)}")
         else:
             records.append(record)
-    records.sort(key=_record_timestamp)
+    records.sort(key=attrgetter("timestamp"))
     await check_claim(place.store, place.path, write.versions)
     bounds = _time_bounds(before, records, parts)
     committed = await commit_partitions(
@@ -422,11 +423,3 @@ def _record(part: StagedPart) -> PartitionRecord:
 def _least_txn(parts: Sequence[StagedPart]) -> int:
     """Return a transaction number above all versions, as QuestDB's are."""
     return max((part.version for part in parts), default=0) + 1
-
-
-def _timestamp(part: StagedPart) -> int:
-    return part.timestamp
-
-
-def _record_timestamp(record: PartitionRecord) -> int:
-    return record.timestamp

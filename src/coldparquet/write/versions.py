@@ -103,12 +103,6 @@ async def carried_files(store: ObjectStore, directory_path: str) -> tuple[Carrie
     )
 
 
-async def remove_version(store: ObjectStore, path: str) -> None:
-    """Remove a version that was never visible to readers. 2 requests."""
-    listing = await store.list(path)
-    await store.delete([info.path for info in listing.objects])
-
-
 RANGE_VERSIONS = 1 << 32
 """Versions per claim: two for each attempt of a task."""
 
@@ -445,7 +439,8 @@ async def commit_version(  # noqa: PLR0913 - mostly keyword arguments
         if found == wanted:  # a request of this write succeeded although it seemed to fail
             return table
         if found != record:
-            await remove_version(store, f"{path}/{location.name.partition('.')[0]}.{version}")
+            unseen = await store.list(f"{path}/{location.name.partition('.')[0]}.{version}")
+            await store.delete([info.path for info in unseen.objects])
             raise ObjectChangedError(
                 "the partition was changed while it was written anew; compact it again",
                 kind="PartitionChanged",
