@@ -20,7 +20,7 @@ from coldparquet.format.type_codes import DESIGNATED_BIT, array_type_code
 from coldparquet.format.types import TypeTag
 from coldparquet.write import WriteOptions
 from coldparquet.write.compact import CompactedPartition, CompactionOptions, compact_table
-from coldparquet.write.values import encode_raw_arrays
+from coldparquet.write.parquet import encode_raw_arrays
 from tests.support.compaction import (
     assert_stored_alike,
     directories,
