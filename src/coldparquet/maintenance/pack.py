@@ -95,7 +95,6 @@ class BloomPacker:
                 coalescing=self._coalescing,
                 object_bytes=sidecar.parquet_size_bytes,
                 may_grow=location.may_grow,
-                spent=[],
             )
         except InternalError:
             raise

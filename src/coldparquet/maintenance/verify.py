@@ -96,14 +96,14 @@ async def check_catalogue(
         return CheckedCatalogue()
     catalogue = await open_catalogue(store, path)
     blooms = await read_packed_blooms(store, catalogue.file, deep=deep)
-    found = await catalogue.look_up(locations, [])
+    found = await catalogue.look_up(locations)
     packed = {name: PackedEntry(lookup=lookup, blooms=blooms.of_partition.get(name)) for name, lookup in found.items()}
     return CheckedCatalogue(findings=(*catalogue_findings(catalogue, locations), *blooms.findings), packed=packed)
 
 
 async def open_catalogue(store: ObjectStore, path: str) -> Catalogue:
     """Read the catalogue of a table, or find that there is none. 1 request, more for one above 512 KiB."""
-    return Catalogue(await fetch_catalogue(store, path, spent=[]), NO_CACHES.above(CheckedStore(store)))
+    return Catalogue(await fetch_catalogue(store, path), NO_CACHES.above(CheckedStore(store)))
 
 
 def catalogue_findings(catalogue: Catalogue, locations: Sequence[PartitionLocation]) -> tuple[Finding, ...]:

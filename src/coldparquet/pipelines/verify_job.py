@@ -85,7 +85,7 @@ class VerifyJob(TableByTable):
         packed = None
         if location.directory_path != path:
             catalogue = await stores.once(("catalogue", path), lambda: open_catalogue(store, path))
-            lookup = (await catalogue.look_up([location], [])).get(location.name)
+            lookup = (await catalogue.look_up([location])).get(location.name)
             if lookup is not None and self.deep:
                 read = await stores.once(
                     ("packed blooms", path), lambda: read_packed_blooms(store, catalogue.file, deep=True)
