@@ -18,7 +18,7 @@ from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.disk_cache import DiskCache, group_of
 from coldparquet.storage.log import TraceStore, metadata_requests
 from coldparquet.storage.memory import MemoryStore
-from tests.support.quoting_store import QuotingStore
+from tests.support.small_tables import QuotingStore
 
 if TYPE_CHECKING:
     from coldparquet.plan.model import MetadataRequest
