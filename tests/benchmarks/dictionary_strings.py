@@ -24,13 +24,15 @@ import pyarrow.parquet as pq
 
 import coldparquet as cp
 from coldparquet.decode.arrow import TextAs
-from coldparquet.decode.row_group import OutputColumn, decode_row_group
+from coldparquet.decode.row_group import decode_row_group
 from coldparquet.decode.virtual_file import new_row_group_buffer
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.plan.row_groups import prune_row_groups
+from coldparquet.plan.columns import TableColumn
+from coldparquet.plan.model import StoredData
+from coldparquet.plan.row_groups import prune_row_groups, stored_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,24 +71,23 @@ class Decoding:
             output_columns=[0],
             predicate=None,
             predicate_columns={},
-            use_statistics=True,
-            make_constant_columns=True,
+            options=cp.ReadOptions(),
         )
-        self._reads = pruned.reads_of(slice(0, self._sidecar.row_group_count), partition_index=0)
+        stored = stored_columns(self._sidecar, [0])
+        data = StoredData(decoder="parquet", path=str(path), columns=stored, places={0: 0})
+        self._reads = pruned.reads_of(slice(0, self._sidecar.row_group_count), data, partition_index=0)
         self._buffers = []
         for read in self._reads:
-            buffer = new_row_group_buffer(read, self._sidecar, path=None)
+            buffer = new_row_group_buffer(read)
             for start, stop, place in zip(read.piece_starts, read.piece_stops, read.buffer_offsets, strict=True):
                 buffer.place(int(place), memoryview(content)[start:stop])
             self._buffers.append(buffer)
 
     def decode(self, strings: StringsAs) -> list[pa.Table]:
-        column = OutputColumn(name="venue", type=self._sidecar.column_type(0), place=0)
+        column = TableColumn(index=0, name="venue", id=-1, type=self._sidecar.column_type(0))
         text = TextAs(symbols="dictionary", strings=strings)
         return [
-            decode_row_group(
-                buffer, read, self._sidecar, columns=[column], text=text, path=None, check_page_checksums=True
-            )
+            decode_row_group(buffer, read, [column], text=text, check_page_checksums=True)
             for buffer, read in zip(self._buffers, self._reads, strict=True)
         ]
 

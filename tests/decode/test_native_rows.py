@@ -17,9 +17,9 @@ from coldparquet.decode.native import decode_native_rows
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.type_codes import TypeTag, array_type_code, decimal_type_code
 from coldparquet.format.types import canonical_type
-from coldparquet.plan.native import NativeColumn, RowSlices, native_reads
-from tests.support.native_encoder import encode_column
-from tests.support.native_slices import SYMBOLS, decode, dictionary, native_column
+from coldparquet.plan.columns import TableColumn
+from coldparquet.plan.native import RowSlices, native_reads
+from tests.support.native_partitions import SYMBOLS, decode, dictionary, encode_column, native_column
 
 
 def geohash_code(tag: TypeTag, bits: int) -> int:
@@ -207,7 +207,7 @@ def test_no_columns_still_have_rows() -> None:
 
 def test_a_column_that_was_not_planned_is_a_bug() -> None:
     planned = native_column(TypeTag.INT)
-    other = NativeColumn(index=1, name="other", type=planned.type, name_txn=-1, top=0)
+    other = TableColumn(index=1, name="other", id=1, type=planned.type)
     [read] = native_reads(
         RowSlices.of(range(1), rows_per_slice=1),
         [planned],

@@ -221,7 +221,12 @@ def example_plan(*, limit: int | None = None) -> ReadPlan:
         request
         for index, reads in ((0, first), (2, third))
         for request in plan_requests(
-            [[dataclasses.replace(read, data=dataclasses.replace(DATA, path=partitions[index].data_path)) for read in reads]],
+            [
+                [
+                    dataclasses.replace(read, data=dataclasses.replace(DATA, path=partitions[index].data_path))
+                    for read in reads
+                ]
+            ],
             Coalescing(gap_bytes=64, max_request_bytes=4096, least_part_bytes=1),
         )
     ]

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from coldparquet.format.types import TypeTag, canonical_type
 from coldparquet.options import ReadOptions
 from coldparquet.plan.coalescing import choose_coalescing
-from coldparquet.plan.model import CHUNK, PartitionRead, Read, ReadPlan, StoredColumn, StoredData, StoreSpeed
+from coldparquet.plan.model import (
+    CHUNK,
+    PartitionRead,
+    PlannedRequest,
+    Read,
+    ReadPlan,
+    StoredColumn,
+    StoredData,
+    StoreSpeed,
+)
 from coldparquet.plan.requests import plan_requests
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from coldparquet.plan.model import PlannedRequest
 
 Ranges = list[tuple[int, int]]
 SPEED = StoreSpeed(connections=32)

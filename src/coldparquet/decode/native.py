@@ -307,7 +307,7 @@ def decode_native_rows(buffer: memoryview, read: Read, columns: Sequence[TableCo
         return rows_without_columns(read.row_count)
     slice_ = _Slice(buffer, read)
     fields = [arrow_field(column.name, column.readable_type, text=text) for column in columns]
-    arrays = [slice_.decode(column.index, field.type) for column, field in zip(columns, fields, strict=True)]
+    arrays = [slice_.decode(column, field.type) for column, field in zip(columns, fields, strict=True)]
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
@@ -326,8 +326,11 @@ class _Slice:
         }
         self._starts = dict(zip(pieces, read.piece_starts.tolist(), strict=True))
 
-    def decode(self, number: int, type_: Any) -> pa.ChunkedArray[Any]:
-        row_count, column = self._read.row_count, self._read.data.columns[number]
+    def decode(self, wanted: TableColumn, type_: Any) -> pa.ChunkedArray[Any]:
+        row_count, number = self._read.row_count, self._read.data.places.get(wanted.index)
+        if number is None:
+            raise InternalError(f"slice {self._read.row_group} was planned without column {wanted.name!r}")
+        column = self._read.data.columns[number]
         if number in self._read.made_columns:
             return missing_values(row_count, type_, never_null=column.type.never_null)
         missing_rows = min(max((column.top or 0) - self._read.first_row, 0), row_count)

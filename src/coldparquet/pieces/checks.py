@@ -25,8 +25,9 @@ from coldparquet.format.sidecar_layout import PARQUET_MAGIC_BYTES, PARQUET_TAIL_
 from coldparquet.format.table_file_text import Utf8Strings
 from coldparquet.format.types import TypeTag
 from coldparquet.pieces.frame import damaged_piece
-from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundIn, BoundNot, BoundOr
+from coldparquet.plan.bind import BoundComparison, BoundIn, fields_of
 from coldparquet.plan.model import MAX_ROW_GROUP_ROWS, MOST_DECODED_BYTES, FileRole, MetadataSource, Read
+from coldparquet.plan.predicate import leaves
 from coldparquet.plan.type_changes import can_convert
 from coldparquet.storage.urls import paths_outside
 
@@ -117,17 +118,10 @@ def check_predicate(predicate: BoundPredicate, columns: Sequence[TableColumn]) -
     """Check that a predicate's literals compare with the columns; for errors see :func:`refuses_nonsense`."""
     types = {column.index: arrow_type(column.readable_type, text=PLAIN_TEXT) for column in columns}
     values: dict[int, list[DomainValue]] = {}
-    parts = [predicate]
-    while parts:
-        match parts.pop():
-            case BoundAnd(parts=more) | BoundOr(parts=more):
-                parts += more
-            case BoundNot(part=part):
-                parts.append(part)
-            case BoundComparison(field=field, value=value):
-                values.setdefault(field.index, []).append(value)
-            case BoundIn(field=field, values=more):
-                values.setdefault(field.index, []).extend(more)
+    for leaf in leaves(predicate):
+        if isinstance(leaf, BoundComparison | BoundIn):
+            found = leaf.values if isinstance(leaf, BoundIn) else (leaf.value,)
+            values.setdefault(leaf.field.index, []).extend(found)
     for index, of_column in values.items():
         check_comparable(of_column, types[index])
 
@@ -177,7 +171,7 @@ def _check_share(share: PieceShare, columns: Sequence[TableColumn]) -> None:
 def _check_reads(content: PieceContent, share: PieceShare, reads: Sequence[Read]) -> None:
     data = share.data
     of_result = {data.places[column.index] for column in content.output_columns} - {None}
-    asked = () if content.predicate is None else [field.index for field in content.predicate.fields()]
+    asked = () if content.predicate is None else [field.index for field in fields_of(content.predicate)]
     indexes = {*asked, *(column.index for column in content.columns[content.output_column_count :])}
     for read in reads:
         parts = [read] if read.deferred is None else [read, read.deferred]
