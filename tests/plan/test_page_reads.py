@@ -120,7 +120,7 @@ def test_chunks_of_unknown_pages_stay_whole() -> None:
     assert cut.made_columns == (1,)
     assert [rows(one) for one in cut.column_rows] == [[(0, 10)], None]
     assert pieces(cut) == [(0, 4, 104), (2, 504, 604)]
-    unknown = read_pages(read, selected((5, 8)), least_saving_bytes=1)
+    unknown = read_pages(replace(read, data=replace(read.data, pages=None)), selected((5, 8)), least_saving_bytes=1)
     assert (rows(unknown.selection), unknown.bytes_wanted) == ([(5, 8)], 500)
 
 
@@ -134,7 +134,7 @@ def test_all_rows_leave_a_read_as_it_is() -> None:
 
 def test_a_read_of_made_columns_only_selects() -> None:
     read = whole_read(four_pages(), 0, [], made=(0, 1))
-    cut = read_pages(read, selected((5, 8)), pages=four_pages().pages, least_saving_bytes=0)
+    cut = read_pages(read, selected((5, 8)), least_saving_bytes=0)
     assert (cut.row_count, cut.bytes_wanted, cut.column_rows) == (3, 0, ())
 
 

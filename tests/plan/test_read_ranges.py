@@ -29,7 +29,10 @@ def native_read(index: int, slices: Ranges) -> Read:
     files = tuple(StoredFile(column=number, role="fixed", path=f"t/{index}/c{number}.d") for number in numbers)
     data = StoredData(decoder="native", path=f"t/{index}", columns=DATA.columns, places={}, files=files)
     return replace(
-        read_of(slices, partition_index=index), data=data, chunks=np.empty(0, CHUNK), piece_files=np.array(numbers)
+        read_of(slices, partition_index=index),
+        data=data,
+        chunks=np.empty(0, CHUNK),
+        piece_files=np.array(numbers, np.int64),
     )
 
 

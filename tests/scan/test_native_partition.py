@@ -170,9 +170,12 @@ async def test_a_dictionary_is_fetched_once_for_all_partitions() -> None:
     ]
     assert len(store.records) == 2
     assert [len(plan.metadata_requests) for plan in plans] == [2, 0]
-    assert plans[0].dictionaries[TOPS.column("sym").index] is plans[1].dictionaries[TOPS.column("sym").index]
+    assert (
+        plans[0].reads[0].data.symbols[TOPS.column("sym").index]
+        is plans[1].reads[0].data.symbols[TOPS.column("sym").index]
+    )
     assert plans[0].reads[0].row_count == TOPS.row_count  # a limit says nothing about rows that may not match
-    assert pickle.loads(pickle.dumps(plans[0])).reads[0].files == plans[0].reads[0].files  # noqa: S301 - our own bytes
+    assert pickle.loads(pickle.dumps(plans[0])).reads[0].data.files == plans[0].reads[0].data.files  # noqa: S301 - our own bytes
 
 
 # Faults

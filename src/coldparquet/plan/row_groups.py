@@ -127,6 +127,27 @@ def _constant_chunks_of_column(table: RowGroupTable, column: int) -> BoolArray:
 _CONSTANT_CHUNKS = ColumnFacts(_constant_chunks_of_column)
 
 
+def constant_values(table: RowGroupTable, column: int, row_groups: npt.NDArray[np.intp]) -> list[bytes]:
+    """Return the values of many such chunks; most are equal."""
+    lower = table.chunks(column).min
+    stored = zip(
+        row_groups.tolist(),
+        lower.inlined[row_groups].tolist(),
+        lower.raw[row_groups].tolist(),
+        lower.inline_size[row_groups].tolist(),
+        strict=True,
+    )
+    known: dict[tuple[int, ...], bytes] = {}
+    values = []
+    for row_group, is_inlined, word, size in stored:
+        key = (word, size) if is_inlined else (row_group,)
+        value = known.get(key)
+        if value is None:
+            value = known[key] = constant_bytes(table, column, row_group)
+        values.append(value)
+    return values
+
+
 def constant_bytes(table: RowGroupTable, column: int, row_group: int) -> bytes:
     """Return the value of a chunk found by :func:`constant_chunks`, in Parquet's plain encoding."""
     lower, descriptor = table.chunks(column).min, table.column(column)
@@ -222,18 +243,29 @@ class PrunedRowGroups:
         """Return the reads of one partition."""
         first, stop = self.row_groups.searchsorted((row_groups.start, row_groups.stop)).tolist()
         left = slice(first, stop)
-        is_made = self.is_null[left] | self.is_constant[left]
+        is_wanted, is_made = self.is_wanted[left], self.is_null[left] | self.is_constant[left]
+        # The reads share arrays of all their chunks, one row group behind the other: slices of them cost least.
+        is_fetched = is_wanted & ~is_made
+        starts, stops, chunks = (
+            self.starts[left][is_fetched],
+            self.stops[left][is_fetched],
+            self.chunks[left][is_fetched],
+        )
+        edges = np.concatenate([[0], np.cumsum(np.count_nonzero(is_fetched, axis=1))]).tolist()
+        made_values = [self._made_values(left, column) for column in range(len(self.columns))]
         reads = []
-        for position, row_group, row_count, all_rows_match in zip(
-            range(first, stop),
-            self.row_groups[left].tolist(),
-            self.row_counts[left].tolist(),
-            self.all_rows_match[left].tolist(),
-            strict=True,
+        for number, (row_group, row_count, all_rows_match) in enumerate(
+            zip(
+                self.row_groups[left].tolist(),
+                self.row_counts[left].tolist(),
+                self.all_rows_match[left].tolist(),
+                strict=True,
+            )
         ):
             if survives is not None and not survives[row_group]:
                 continue
-            part = _parts_of(self.columns, self.is_wanted[position].tobytes(), is_made[position - first].tobytes())
+            part = _parts_of(self.columns, is_wanted[number].tobytes(), is_made[number].tobytes())
+            begin, end = edges[number], edges[number + 1]
             reads.append(
                 Read(
                     partition_index=partition_index,
@@ -242,31 +274,32 @@ class PrunedRowGroups:
                     row_group_rows=row_count,
                     columns=part.columns,
                     column_rows=part.column_rows,
-                    chunks=self.chunks[position, part.fetched],
+                    chunks=chunks[begin:end],
                     piece_columns=part.piece_columns,
-                    piece_starts=self.starts[position, part.fetched],
-                    piece_stops=self.stops[position, part.fetched],
+                    piece_starts=starts[begin:end],
+                    piece_stops=stops[begin:end],
                     made_columns=part.made_columns,
-                    made_values=tuple(
-                        [
-                            constant_bytes(self.table, self.columns[made], row_group)
-                            if self.is_constant[position, made]
-                            else None
-                            for made in part.made
-                        ]
-                    ),
+                    made_values=tuple([made_values[made][number] for made in part.made]),
                     all_rows_match=all_rows_match,
                 )
             )
         return tuple(reads)
+
+    def _made_values(self, left: slice, column: int) -> Sequence[bytes | None]:
+        """Return the value of each chunk of a column that is made; None for null, or if it is not made."""
+        values: list[bytes | None] = [None] * (left.stop - left.start)
+        (constant,) = self.is_constant[left, column].nonzero()
+        if len(constant):
+            found = constant_values(self.table, self.columns[column], self.row_groups[left][constant])
+            for number, value in zip(constant.tolist(), found, strict=True):
+                values[number] = value
+        return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
     """What reads that fetch and make the same columns share, across row groups and partitions."""
 
-    fetched: npt.NDArray[np.intp] | slice
-    """Positions among the columns; a slice if all are meant, which selects from an array without a copy."""
     made: tuple[int, ...]
     """Positions among the columns."""
     columns: tuple[int, ...]
@@ -282,7 +315,6 @@ def _parts_of(columns: tuple[int, ...], is_wanted: bytes, is_made: bytes) -> _Pa
     (fetched,) = (wanted & ~made).nonzero()
     made_positions = tuple((wanted & made).nonzero()[0].tolist())
     return _Parts(
-        fetched=fetched if len(fetched) < len(columns) else slice(None),
         made=made_positions,
         columns=tuple([columns[position] for position in fetched.tolist()]),
         column_rows=(None,) * len(fetched),
