@@ -183,6 +183,8 @@ class FetchedRange:
     :class:`~coldparquet.storage.checked.CheckedStore` compares both."""
     modified_s: float | None = field(default=None, compare=False)
     """When the object was written, in seconds since 1970; None where this answer does not tell."""
+    confirmed_s: float = field(default=0.0, compare=False)
+    """When the store last confirmed that a cached version is the newest, in seconds since 1970; 0 where nobody relies on it."""
 
     @property
     def is_whole(self) -> bool:
