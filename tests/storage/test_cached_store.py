@@ -91,9 +91,9 @@ async def test_a_reader_that_adopts_the_pins_of_another_asks_nothing(setting: Se
     first = setting.reader()
     await first.get(request(0, 1_000))
     second = setting.reader()
-    second.adopt(first, {"table/2024-03-01"})
+    second.versions.adopt(first.versions, {"table/2024-03-01"})
     third = setting.reader()
-    third.adopt(first, {"table/2024-03-02"})
+    third.versions.adopt(first.versions, {"table/2024-03-02"})
     assert (await second.get(request(10, 20))).data == CONTENT[10:20]
     assert len(setting.sent) == 1
     await third.get(request(10, 20))
@@ -116,9 +116,9 @@ async def test_a_reader_of_a_version_never_gets_bytes_of_another(setting: Settin
     await setting.reader().get(request(0, 1_000))
     with pytest.raises(ObjectChangedError):
         await first.get(request(0, 100))
-    assert first.has_changed(PATH)
+    assert PATH in first.versions.changed
     second = setting.reader()
-    second.adopt(first, {"table/2024-03-01"})
+    second.versions.adopt(first.versions, {"table/2024-03-01"})
     assert (await second.get(request(0, 10))).data == CONTENT[::-1][:10]
 
 

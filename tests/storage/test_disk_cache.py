@@ -8,7 +8,7 @@ import os
 import random
 import sqlite3
 import stat
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -256,11 +256,12 @@ def test_threads_and_processes_at_once_lose_nothing(directory: str) -> None:
     processes = [
         multiprocessing.get_context("spawn").Process(target=_work, args=(directory, number)) for number in range(2)
     ]
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for worker in (*processes, *threads):
-        worker.start()
-    for worker in (*processes, *threads):
-        worker.join()
+    for process in processes:
+        process.start()
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(work, range(4)))
+    for process in processes:
+        process.join()
     assert wrong == []
     assert [process.exitcode for process in processes] == [0, 0]
     assert shared.problem is None

@@ -19,7 +19,7 @@ from coldparquet.storage.log import note_cache_hit
 from coldparquet.storage.requests import FetchedRange, clipped, is_lasting_etag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from coldparquet.ranges import SuffixRange
     from coldparquet.storage.base import Answer, Call
@@ -43,7 +43,8 @@ class CachedStore(StoreWrapper):
 
     def __init__(self, store: CheckedStore, cache: Cache | None = None) -> None:
         super().__init__(store)
-        self._checked = store
+        self.versions = store.versions
+        """Which version of each object is read."""
         self._cache = cache
         self._in_flight: dict[_Question, asyncio.Future[FetchedRange]] = {}
         self._asking: dict[str, asyncio.Lock] = {}
@@ -55,7 +56,7 @@ class CachedStore(StoreWrapper):
         Raises what :meth:`CheckedStore.get` raises.
         """
         if self._cache is None or request.version_header_bytes or request.if_none_match is not None:
-            return await self._checked.get(request)
+            return await self._store.get(request)
         try:
             held = await self._held(self._cache, request)
             return await self._share(request) if held is None else held
@@ -67,34 +68,6 @@ class CachedStore(StoreWrapper):
     def largest_scan_bytes(self) -> int:
         """How much one scan may keep, so that it is all there when it is repeated."""
         return 0 if self._cache is None else self._cache.largest_scan_bytes
-
-    def adopt(self, earlier: CachedStore, directories: Collection[str]) -> None:
-        """Pin objects as another store of the same table did, see :meth:`CheckedStore.adopt`."""
-        self._checked.adopt(earlier._checked, directories)
-
-    def pin(self, path: str, etag: str) -> None:
-        """See :meth:`CheckedStore.pin`."""
-        self._checked.pin(path, etag)
-
-    def check_version(self, path: str, etag: str) -> None:
-        """Pin an object, or refuse another version; see :meth:`CheckedStore.check_version`."""
-        self._checked.check_version(path, etag)
-
-    def expect_packed(self, path: str, etag: str | None) -> None:
-        """See :meth:`CheckedStore.expect_packed`."""
-        self._checked.expect_packed(path, etag)
-
-    def lasting_etag(self, path: str) -> str | None:
-        """See :meth:`CheckedStore.lasting_etag`."""
-        return self._checked.lasting_etag(path)
-
-    def note_changed(self, path: str) -> None:
-        """Note that an object has another version than somebody relied on, who found out without a GET."""
-        self._checked.note_changed(path)
-
-    def has_changed(self, path: str) -> bool:
-        """Tell whether somebody found another version of the object than he relied on."""
-        return self._checked.has_changed(path)
 
     async def send(self, call: Call[Answer]) -> Answer:
         """Make a call, and forget the object that it writes."""
@@ -109,7 +82,7 @@ class CachedStore(StoreWrapper):
 
     async def _held(self, cache: Cache, request: RangeRequest) -> FetchedRange | None:
         """Return what is held of the version that the request must see."""
-        etag = request.if_match or self._checked.lasting_etag(request.path)
+        etag = request.if_match or self.versions.lasting_etag(request.path)
         held = await cache.find(request.path, request.byte_range, etag, may_be_kept=request.may_be_kept)
         if held is None:
             return None
@@ -118,17 +91,17 @@ class CachedStore(StoreWrapper):
     async def _unless_replaced(self, request: RangeRequest, held: FetchedRange) -> FetchedRange | None:
         """Ask whether the object still has the version of which a range is held; of several at once, one asks."""
         async with self._asking.setdefault(request.path, asyncio.Lock()):
-            pinned = self._checked.lasting_etag(request.path)
+            pinned = self.versions.lasting_etag(request.path)
             if pinned is None:
                 answer = await self._share(replace(request, if_none_match=held.etag))
                 if not answer.is_unchanged:
                     return answer
-                self._checked.check(request, held)
+                self.versions.check(request, held)
                 return replace(held, is_from_cache=True)
         return self._checked_hit(request, held) if pinned == held.etag else None
 
     def _checked_hit(self, request: RangeRequest, held: FetchedRange) -> FetchedRange:
-        self._checked.check(request, held)
+        self.versions.check(request, held)
         note_cache_hit(len(held.data))
         return replace(held, is_from_cache=True)
 
@@ -143,7 +116,7 @@ class CachedStore(StoreWrapper):
                 return replace(answer, is_from_cache=True)
         in_flight = self._in_flight[question] = asyncio.get_running_loop().create_future()
         try:
-            answer = await self._checked.get(request)
+            answer = await self._store.get(request)
         except Exception as error:
             in_flight.set_exception(error)
             in_flight.exception()  # perhaps nobody waits

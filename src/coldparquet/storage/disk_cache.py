@@ -335,7 +335,7 @@ def covering(kept: Sequence[_Kept], wanted: ByteRange) -> list[_Kept]:
             reached, best = best[1], None
         if part[0] > reached or reached >= wanted.stop:
             break
-        if part[1] > reached and (best is None or min(part[1], wanted.stop) >= best[1]):
+        if part[1] > reached and (best is None or min(part[1], wanted.stop) >= min(best[1], wanted.stop)):
             best = part
     if reached < wanted.stop and best is not None:
         chosen.append(best)
