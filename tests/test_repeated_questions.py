@@ -16,7 +16,7 @@ import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage import disk_cache
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
-from tests.support.bloom_files import file_with_blooms
+from tests.support.blooms import file_with_blooms
 from tests.support.disk_caches import poison
 from tests.support.questdb_tables import GOLDEN
 

@@ -18,7 +18,7 @@ from coldparquet.storage.disk_cache import DiskCache
 from coldparquet.storage.log import TraceStore, metadata_requests
 from coldparquet.storage.memory import MemoryStore
 from tests.support.disk_caches import poison
-from tests.support.quoting_store import QuotingStore
+from tests.support.small_tables import QuotingStore
 
 if TYPE_CHECKING:
     from coldparquet.plan.model import MetadataRequest

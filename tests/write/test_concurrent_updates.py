@@ -13,9 +13,8 @@ import coldparquet as cp
 from coldparquet.errors import ObjectChangedError
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
 from coldparquet.write.files import LocalFiles
-from tests.support.metadata_files import make_meta
-from tests.support.txn_files import make_txn
-from tests.support.written_partitions import SECOND_US
+from tests.support.table_files import make_meta, make_txn
+from tests.support.written_tables import SECOND_US
 
 if TYPE_CHECKING:
     from pathlib import Path
