@@ -145,7 +145,7 @@ def test_an_entry_that_was_changed_is_not_used_and_is_replaced(
 ) -> None:
     write(cache, "a")
     execute(directory, f"UPDATE entries SET {change} WHERE kind = ?", kind)  # noqa: S608 - constants
-    is_harmless = change.startswith("used_s") or (kind == "version" and change.startswith("st"))
+    is_harmless = change.startswith(("used_s", "stop")) or (kind == "version" and change.startswith("start"))
     assert read(cache, "a") == (CONTENT if is_harmless else None)
     write(cache, "a")
     assert read(cache, "a") == CONTENT
@@ -160,7 +160,9 @@ def test_an_entry_in_the_place_of_another_is_not_used(cache: DiskCache, director
     assert read(cache, "a") is None
 
 
-@pytest.mark.parametrize("damage", ["no file", "empty", "text", "torn", "first page", "last page", "every page"])
+@pytest.mark.parametrize(
+    "damage", ["no file", "empty", "text", "torn", "first page", "last page", "every page", "bytes"]
+)
 def test_a_damaged_file_is_made_anew(directory: str, damage: str, caplog: pytest.LogCaptureFixture) -> None:
     before = DiskCache(directory, limit_bytes=ROOMY_BYTES)
     for number in range(20):
@@ -174,6 +176,9 @@ def test_a_damaged_file_is_made_anew(directory: str, damage: str, caplog: pytest
     elif damage == "every page":
         for start in range(0, len(content), page_bytes):
             content[start + 100 : start + 200] = noise[:100]
+    elif damage == "bytes":
+        for place in random.Random(10).sample(range(len(content)), 300):
+            content[place] ^= 0xFF
     elif damage.endswith("page"):
         start = 0 if damage == "first page" else len(content) - page_bytes
         content[start : start + page_bytes] = noise
