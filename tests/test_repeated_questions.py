@@ -15,7 +15,7 @@ import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.disk_cache import DiskCache
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
-from tests.support.bloom_files import file_with_blooms
+from tests.support.blooms import file_with_blooms
 from tests.support.questdb_tables import GOLDEN
 
 if TYPE_CHECKING:

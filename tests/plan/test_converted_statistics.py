@@ -24,9 +24,9 @@ from coldparquet.plan.predicate import Comparison, In, IsNull, Not, Operator, Pr
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.plan.type_changes import can_convert
-from tests.support.conversions import type_named
-from tests.support.filter_outcomes import filter_outcomes
+from tests.support.golden_values import type_named
 from tests.support.one_column import bound_text, chunk, one_column
+from tests.support.row_outcomes import filter_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

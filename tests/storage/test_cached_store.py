@@ -17,7 +17,7 @@ from coldparquet.storage.disk_cache import DiskCache, DiskRanges
 from coldparquet.storage.log import Ledger, TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
-from tests.support.quoting_store import QuotingStore
+from tests.support.small_tables import QuotingStore
 
 if TYPE_CHECKING:
     from pathlib import Path

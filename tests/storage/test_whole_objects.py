@@ -19,7 +19,7 @@ from coldparquet.storage.transfer import read_whole
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from coldparquet_testing.store_contract import request_for
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
-from tests.support.served_requests import finished_requests
+from tests.support.request_logs import finished_requests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

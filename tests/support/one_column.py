@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.format.parquet_footer import writer_entry
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_footer import ScratchpadEntry
+from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_layout import ENCODING_PLAIN, Repetition, column_flags
 from coldparquet.format.sidecar_writer import (
     BoundSpec,
