@@ -22,6 +22,7 @@ from coldparquet.write.files import LocalFiles
 from coldparquet.write.versions import commit_partitions
 from tests.support.compaction import directories
 from tests.support.metadata_files import make_meta
+from tests.support.power_cut import UnflushedFiles
 from tests.support.txn_files import make_txn
 from tests.support.written_partitions import SECOND_US
 
@@ -41,16 +42,6 @@ PAUSE_S = 0.02
 DAY_US = 86_400 * SECOND_US
 OPTIONS = WriteOptions(row_group_rows=GROUP_ROWS)
 IS_PARQUET = 1 << 61
-
-
-class UnflushedFiles(LocalFiles):
-    """Readers on the same machine see what was written; flushing thousands of times only takes long."""
-
-    def flush(self, path: str) -> None:
-        pass
-
-    def flush_directory(self, path: str) -> None:
-        pass
 
 
 FILES = UnflushedFiles()

@@ -12,8 +12,8 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import ObjectChangedError
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
-from coldparquet.write.files import LocalFiles
 from tests.support.metadata_files import make_meta
+from tests.support.power_cut import UnflushedFiles
 from tests.support.txn_files import make_txn
 from tests.support.written_partitions import SECOND_US
 
@@ -27,16 +27,6 @@ GROUPS = 4
 OPTIONS = WriteOptions(row_group_rows=GROUP_ROWS)
 APPEND_EVERY = 20
 APPENDED_ROWS = 3
-
-
-class UnflushedFiles(LocalFiles):
-    """Readers on the same machine see what was written; flushing thousands of times only takes long."""
-
-    def flush(self, path: str) -> None:
-        pass
-
-    def flush_directory(self, path: str) -> None:
-        pass
 
 
 FILES = UnflushedFiles()
