@@ -16,7 +16,7 @@ from coldparquet.format.partition_records import PartitionRecord
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.disk_cache import DiskCache, group_of
-from coldparquet.storage.log import TraceStore
+from coldparquet.storage.log import TraceStore, metadata_requests
 from coldparquet.storage.memory import MemoryStore
 from tests.support.quoting_store import QuotingStore
 
@@ -55,7 +55,8 @@ class Setting:
         self.spent = []
         trace = TraceStore(self.objects)
         options = cp.ReadOptions(sidecar_prefix_bytes=prefix_bytes)
-        found = await look_up_sidecar(CheckedStore(trace), location, options, spent=self.spent, cache=self.cache)
+        with metadata_requests(self.spent):
+            found = await look_up_sidecar(CheckedStore(trace), location, options, cache=self.cache)
         assert len(trace.records) == len(self.spent)
         return found
 

@@ -9,7 +9,7 @@ import pytest
 from coldparquet.errors import FormatError
 from coldparquet.format.parquet_footer import writer_entry
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_footer import ScratchpadEntry
+from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_layout import (
     ENCODING_PLAIN,
     ENCODING_RLE_DICTIONARY,

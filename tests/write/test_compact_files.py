@@ -15,7 +15,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
+from coldparquet.format.sidecar_header import CoveringIndexEntry, ScratchpadEntry
 from coldparquet.format.type_codes import DESIGNATED_BIT, array_type_code
 from coldparquet.format.types import TypeTag
 from coldparquet.write import WriteOptions

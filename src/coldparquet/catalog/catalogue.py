@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.packed import CatalogueFile, PackedLookup, Prefetch
     from coldparquet.catalog.table_files import PartitionLocation
-    from coldparquet.plan.model import MetadataRequest
     from coldparquet.storage.cache import CachedStore
 
 
@@ -78,11 +77,7 @@ class Catalogue:
         return (note,)
 
     async def look_up(
-        self,
-        locations: Sequence[PartitionLocation],
-        spent: list[MetadataRequest],
-        *,
-        prefetch: Prefetch | None = None,
+        self, locations: Sequence[PartitionLocation], *, prefetch: Prefetch | None = None
     ) -> dict[str, PackedLookup]:
         """Return the valid entries of partitions by name; partitions without one are omitted.
 
@@ -96,7 +91,7 @@ class Catalogue:
         if file.index is None or not wanted:
             return {}
         found = await read_packed_sidecars(
-            file, file.index, wanted, store=self._store, listed=self._listed, spent=spent, prefetch=prefetch
+            file, file.index, wanted, store=self._store, listed=self._listed, prefetch=prefetch
         )
         for location in wanted:
             answer = found[location.name]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from coldparquet.archive.objects import may_be_archived, needs_restore
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, NotFoundError, UnsupportedError
-from coldparquet.plan.model import MetadataRequest
+from coldparquet.storage.log import note_metadata
 from coldparquet.storage.requests import is_lasting_etag
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class ListedObjects:
     def _found_near(self, path: str) -> Mapping[str, ObjectInfo]:
         return self._found.get(self._stretches.get(path.rpartition("/")[0], ()), {})
 
-    async def below(self, directories: Collection[str], spent: list[MetadataRequest]) -> dict[str, ObjectInfo]:
+    async def below(self, directories: Collection[str]) -> dict[str, ObjectInfo]:
         """List directories, and everything between them.
 
         Requests: 1 for 250 partitions, all at once; none for what was listed before.
@@ -75,7 +75,7 @@ class ListedObjects:
         self._form_stretches(directories)
         stretches = list(dict.fromkeys(self._stretches[directory] for directory in directories))
         found: dict[str, ObjectInfo] = {}
-        for listed in await gather_or_cancel([self._list(stretch, spent) for stretch in stretches]):
+        for listed in await gather_or_cancel([self._list(stretch) for stretch in stretches]):
             found |= listed
         return found
 
@@ -86,7 +86,7 @@ class ListedObjects:
             stretch = tuple(new[start : start + _LISTED_TOGETHER])
             self._stretches |= dict.fromkeys(stretch, stretch)
 
-    async def _list(self, stretch: tuple[str, ...], spent: list[MetadataRequest]) -> Mapping[str, ObjectInfo]:
+    async def _list(self, stretch: tuple[str, ...]) -> Mapping[str, ObjectInfo]:
         first, last = stretch[0], stretch[-1]
         async with self._turns.setdefault(stretch, asyncio.Lock()):
             if stretch not in self._found:
@@ -95,15 +95,7 @@ class ListedObjects:
                 self._found[stretch] = found = {info.path: info for info in infos}
                 if self._on_listed is not None:
                     self._on_listed(found, stretch)
-                spent.append(
-                    MetadataRequest(
-                        path=table_path,
-                        byte_range=None,
-                        reason="versions and storage classes",
-                        fetched_bytes=0,
-                        operation="list",
-                    )
-                )
+                note_metadata(table_path, None, "versions and storage classes", operation="list")
             return self._found[stretch]
 
 
@@ -155,7 +147,7 @@ class DataObjects:
         """Record the state of an object that another request returned."""
         self._seen[info.path] = info
 
-    async def head(self, paths: Iterable[str], spent: list[MetadataRequest]) -> None:
+    async def head(self, paths: Iterable[str]) -> None:
         """Send HEADs for objects: 1 request for each that is not known to be readable, all at once.
 
         Where a listing of their directories pays off: 1 listing for 250 of them. HEADs then follow only for storage
@@ -165,17 +157,17 @@ class DataObjects:
         detail.
         """
         unique = tuple(dict.fromkeys(paths))
-        await self._look_at_listed([path for path in unique if path not in self._seen], spent)
+        await self._look_at_listed([path for path in unique if path not in self._seen])
         # Known objects get no task: thousands of tasks would take longer than all the rest.
-        await gather_or_cancel([self._head(path, spent) for path in unique if not self._is_known(path)])
+        await gather_or_cancel([self._head(path) for path in unique if not self._is_known(path)])
 
-    async def _look_at_listed(self, paths: Sequence[str], spent: list[MetadataRequest]) -> None:
+    async def _look_at_listed(self, paths: Sequence[str]) -> None:
         by_directory = {path.rpartition("/")[0]: path for path in paths if path not in self.distrusted}
         directories = [directory for directory in by_directory if self._listed.is_worth_listing(directory)]
         if not directories:
             return
         try:
-            found = await self._listed.below(directories, spent)
+            found = await self._listed.below(directories)
         except (AccessError, UnsupportedError):
             return
         for path in map(by_directory.__getitem__, directories):
@@ -188,7 +180,7 @@ class DataObjects:
         """Tell whether the object is in a state that does not change."""
         return path in self._seen and not _may_have_changed(self._seen[path])
 
-    async def _head(self, path: str, spent: list[MetadataRequest]) -> None:
+    async def _head(self, path: str) -> None:
         async with self._locks.setdefault(path, asyncio.Lock()):
             if self._is_known(path):
                 return
@@ -198,9 +190,7 @@ class DataObjects:
                 self._seen[path] = None
                 if isinstance(error, NotFoundError):
                     self._missing.add(path)
-            spent.append(
-                MetadataRequest(path=path, byte_range=None, reason="storage class", fetched_bytes=0, operation="info")
-            )
+            note_metadata(path, None, "storage class", operation="info")
 
 
 def _may_have_changed(info: ObjectInfo | None) -> bool:

@@ -24,8 +24,8 @@ from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, ColdParquetError, InternalError, NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.plan.columns import table_columns_of_metadata, unified_columns
-from coldparquet.plan.model import MetadataRequest
 from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.log import metadata_requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from coldparquet.catalog.table_files import ColumnVersionsFor, PartitionLocation, TableFiles
     from coldparquet.options import ReadOptions
     from coldparquet.plan.columns import TableColumn
+    from coldparquet.plan.model import MetadataRequest
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.cache import CachedStore
 
@@ -108,13 +109,13 @@ class SnapshotReader:
                 await self._tell_what_to_do(error)
                 raise
         column_versions_for: ColumnVersionsFor = "symbols" if self.options.symbols == "global" else "native"
-        spent: list[MetadataRequest] = []
-        discovery, file = await both(
-            discover(self.store, self.path, column_versions_for=column_versions_for),
-            self._fetch_catalogue(None if previous is None else previous.catalogue.file, spent),
-        )
+        with metadata_requests() as requests:
+            discovery, file = await both(
+                discover(self.store, self.path, column_versions_for=column_versions_for),
+                self._fetch_catalogue(None if previous is None else previous.catalogue.file),
+            )
         tell_of_unread(discovery.unread, self.path, self.options, told=() if previous is None else previous.notes)
-        discovery = replace(discovery, requests=(*discovery.requests, *spent))
+        discovery = replace(discovery, requests=(*discovery.requests, *requests))
         if discovery.files is None:
             return await self._from_newest(discovery.locations, file, previous, discovery)
         return self._from_transaction(discovery, discovery.files, file, previous)
@@ -156,12 +157,12 @@ class SnapshotReader:
             if path is not None and previous.store.has_changed(partition.data_path):
                 await sidecars.distrust(path)
 
-    async def _fetch_catalogue(self, previous: CatalogueFile | None, spent: list[MetadataRequest]) -> CatalogueFile:
+    async def _fetch_catalogue(self, previous: CatalogueFile | None) -> CatalogueFile:
         path = self.path.rstrip("/")
         # Without a listing of versions, no evidence could show that an entry is old. Local sidecars cost little anyway.
         if not (self.use_catalogue and self.store.has_version_listings):
             return CatalogueFile(path=path)
-        return await fetch_catalogue(self.store, path, previous=previous, spent=spent)
+        return await fetch_catalogue(self.store, path, previous=previous)
 
     async def _from_newest(
         self,
@@ -179,16 +180,17 @@ class SnapshotReader:
         listed = ListedObjects(store, on_listed=warn_of_second_files)
         catalogue = Catalogue(file, store, listed=listed, distrusted=_changed_data(previous, locations))
         partitions = tuple(self._partition(location, store, catalogue, len(locations)) for location in locations)
-        page_files, spent = _new_page_files(store, catalogue), list[MetadataRequest]()
+        page_files = _new_page_files(store, catalogue)
         data_objects = _new_data_objects(store, listed, previous, locations)
         counts_all = bool(self.named) or self.options.columns_from == "all"
-        newest, (others, _) = await both(
-            _newest_readable(partitions),
-            both(
-                self._prefetch(partitions if counts_all else (), data_objects, spent),
-                self._look_up_pages(page_files, partitions[-1].location, spent),
-            ),
-        )
+        with metadata_requests() as requests:
+            newest, (others, _) = await both(
+                _newest_readable(partitions),
+                both(
+                    self._prefetch(partitions if counts_all else (), data_objects),
+                    self._look_up_pages(page_files, partitions[-1].location),
+                ),
+            )
         if self.named:
             refuse_overlaps(
                 locations, [None if metadata is None else metadata.sidecar for metadata in (*others, newest)]
@@ -214,16 +216,16 @@ class SnapshotReader:
             requests=(
                 *(discovery.requests if discovery else ()),
                 *(request for metadata in (*others, newest) if metadata for request in metadata.metadata_requests),
-                *spent,
+                *requests,
             ),
         )
 
     async def _prefetch(
-        self, partitions: Sequence[Partition], data_objects: DataObjects, spent: list[MetadataRequest]
+        self, partitions: Sequence[Partition], data_objects: DataObjects
     ) -> list[PartitionMetadata | None]:
         """Prefetch what scans of named partitions need, and what would cost separate round trips later.
 
-        Requests: 1 or 2 for the metadata of each partition but the newest, which are not added to ``spent``. For named
+        Requests: 1 or 2 for the metadata of each partition but the newest, which they remember. For named
         partitions also 1 HEAD of the data object of each.
         """
         looks = self.named and self.options.check_storage_classes and data_objects.can_be_asked
@@ -231,7 +233,7 @@ class SnapshotReader:
             await read_packed(partitions[:-1])
         others, _ = await both(
             gather_or_cancel([self._metadata_if_any(partition) for partition in partitions[:-1]]),
-            data_objects.head([partition.data_path for partition in partitions] if looks else (), spent),
+            data_objects.head([partition.data_path for partition in partitions] if looks else ()),
         )
         return others
 
@@ -258,11 +260,9 @@ class SnapshotReader:
             connections=max(1, self.options.max_concurrency // partition_count),
         )
 
-    async def _look_up_pages(
-        self, page_files: PageFiles, location: PartitionLocation, spent: list[MetadataRequest]
-    ) -> None:
+    async def _look_up_pages(self, page_files: PageFiles, location: PartitionLocation) -> None:
         if self.options.page_index != "never" and page_files.table_has_files is not False:
-            await page_files.look_up(location, spent)
+            await page_files.look_up(location)
 
     def _from_transaction(
         self, discovery: Discovery, files: TableFiles, file: CatalogueFile, previous: TableSnapshot | None

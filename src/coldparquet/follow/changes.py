@@ -70,7 +70,7 @@ async def _has_grown(
         return _begins_with(metadata.sidecar, kept)
     then = replace(record, row_count=before.row_count, parquet_size=before.parquet_size_bytes)
     try:
-        footer = await Partition(replace(partition.location, record=then), snapshot.store, options).read_footer([])
+        footer = await Partition(replace(partition.location, record=then), snapshot.store, options).read_footer()
         earlier = sidecar_in_memory(footer)
     except (FormatError, UnsupportedError):
         return False  # no footer ends there: the file is another one

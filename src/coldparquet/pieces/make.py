@@ -176,7 +176,7 @@ async def make_pieces(
     cut = partial(_cut, planned, most_pieces=most_pieces, target_bytes=target_bytes)
     edges = await loop.run_in_executor(executor, cut)
     paths = [path for path in _cut_objects(planned, edges) if snapshot.store.lasting_etag(path) is None]
-    await snapshot.data_objects.head(paths, [])
+    await snapshot.data_objects.head(paths)
     return await loop.run_in_executor(executor, _make, planned, edges)
 
 

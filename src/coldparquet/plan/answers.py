@@ -23,9 +23,9 @@ import numpy as np
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import Comparison, StatisticsTrust
-from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundIn, BoundIsNull, BoundNot
+from coldparquet.plan.bind import BoundComparison, BoundIn, BoundIsNull
 from coldparquet.plan.bounds import PREFIX_BYTES, Bounds, ByteSide, NumericSide
-from coldparquet.plan.predicate import Operator
+from coldparquet.plan.predicate import And, Not, Operator
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.plan.type_changes import holds_same_values, widens
 
@@ -190,7 +190,7 @@ class KeyDomain:
 
 def key_domain(field: BoundField, predicate: BoundPredicate | None, *, symbol_count: int | None) -> KeyDomain:
     """Determine the keys that rows satisfying a predicate can have."""
-    parts = predicate.parts if isinstance(predicate, BoundAnd) else (predicate,)
+    parts = predicate.parts if isinstance(predicate, And) else (predicate,)
     value_count = 2 if field.type.tag is TypeTag.BOOLEAN else symbol_count
     may_be_null = not field.type.never_null
     for part in parts:
@@ -200,7 +200,7 @@ def key_domain(field: BoundField, predicate: BoundPredicate | None, *, symbol_co
             case BoundIn(field=named, values=values) if named == field:
                 value_count = len(values) if value_count is None else min(value_count, len(values))
                 may_be_null = False
-            case BoundNot(part=BoundIsNull(field=named)) if named == field:
+            case Not(part=BoundIsNull(field=named)) if named == field:
                 may_be_null = False
             case _:
                 pass

@@ -49,8 +49,8 @@ class ChunkLayout:
 def lay_out_chunks(sidecar: Sidecar) -> ChunkLayout:
     """Check the chunk ranges of a snapshot, and sum their lengths."""
     columns = range(sidecar.column_count)
-    starts = _words(sidecar, layout.CHUNK_BYTE_RANGE_START_WORD)
-    lengths = _words(sidecar, layout.CHUNK_TOTAL_COMPRESSED_WORD)
+    starts = _numbers(sidecar, "byte_range_start")
+    lengths = _numbers(sidecar, "total_compressed")
     places = _Places(
         column_names=[sidecar.column(index).name for index in columns],
         row_group_count=sidecar.row_group_count,
@@ -101,10 +101,9 @@ class _Places:
         )
 
 
-def _words(sidecar: Sidecar, word: int) -> npt.NDArray[np.uint64]:
-    """Gather one word of every chunk, column by column; shape (columns x row groups,)."""
-    gathered = [sidecar.chunks(index).raw_word(word) for index in range(sidecar.column_count)]
-    return np.concatenate(gathered) if gathered else np.empty(0, np.uint64)
+def _numbers(sidecar: Sidecar, field: str) -> npt.NDArray[np.uint64]:
+    """Gather one field of every chunk, column by column; shape (columns x row groups,)."""
+    return sidecar.blocks.chunk_field(field).T.reshape(-1)
 
 
 def _outside(places: _Places, outside: BoolArray, limit: int) -> list[Finding]:

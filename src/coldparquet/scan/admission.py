@@ -20,6 +20,7 @@ from coldparquet.plan.model import SkippedPartition
 from coldparquet.plan.predicate import Instant, quote_name
 from coldparquet.scan.planned import PlannedParquet
 from coldparquet.scan.requests import PlannedScan, with_reads
+from coldparquet.storage.log import metadata_requests
 from coldparquet.text import few_names, human_bytes, human_seconds, plural
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from coldparquet.archive.restore import RestoreProgress, RestoreTicket
     from coldparquet.options import RestoreTerms
-    from coldparquet.plan.model import MetadataRequest, PartitionRead
+    from coldparquet.plan.model import PartitionRead
     from coldparquet.scan.model import Question
 
 
@@ -115,11 +116,10 @@ async def head_data(planned: PlannedScan) -> PlannedScan:
     """
     if not _checks_classes(planned.question):
         return planned
-    spent: list[MetadataRequest] = []
     paths = [planned.plan.partitions[place].data_path for place in _places_of_data(planned)]
-    await planned.question.snapshot.data_objects.head(paths, spent)
-    metadata_requests = (*planned.plan.metadata_requests, *spent)
-    return _with_storage_classes(replace(planned, plan=replace(planned.plan, metadata_requests=metadata_requests)))
+    with metadata_requests([*planned.plan.metadata_requests]) as requests:
+        await planned.question.snapshot.data_objects.head(paths)
+    return _with_storage_classes(replace(planned, plan=replace(planned.plan, metadata_requests=tuple(requests))))
 
 
 async def admit_and_restore(planned: PlannedScan) -> PlannedScan:
@@ -165,7 +165,7 @@ async def archived_objects(planned: PlannedScan) -> tuple[ArchivedObject, ...]:
     if not data_objects.can_be_asked:
         return ()
     places = _places_of_data(planned)
-    await data_objects.head([planned.plan.partitions[place].data_path for place in places], [])
+    await data_objects.head([planned.plan.partitions[place].data_path for place in places])
     return _archived_in(planned, places)
 
 

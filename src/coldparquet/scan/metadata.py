@@ -29,6 +29,7 @@ from coldparquet.scan.model import KnownPartition
 from coldparquet.scan.native import find_native_rows
 from coldparquet.scan.planned import NativePlan, data_file_missing
 from coldparquet.storage.checked import check_described_size, other_size
+from coldparquet.storage.log import metadata_requests
 from coldparquet.storage.requests import is_lasting_etag, is_written_after
 from coldparquet.text import plural
 
@@ -175,8 +176,8 @@ async def _read_footer(
             partition.data_path,
             f"{size_bytes - described_bytes:,}",
         )
-    spent = read.metadata_requests[len(metadata.metadata_requests) :]
-    return replace(found, known=read, requests=(*found.requests, *spent))
+    new = read.metadata_requests[len(metadata.metadata_requests) :]
+    return replace(found, known=read, requests=(*found.requests, *new))
 
 
 def _noted(question: Question, error: _Error) -> _Error:
@@ -233,12 +234,13 @@ async def _read_window(question: Question, window: Sequence[Partition], first: i
     in_parquet = [partition for partition in window if partition.format == "parquet"]
     headed = in_parquet if wants_heads(question) else []
     waits_for_listing = _consider_listing(question, in_parquet, head_count=len(headed))
-    results, _ = await both(
-        _read_parquet(
-            question, window, first, prefetch=_prefetch(question, window, found) if waits_for_listing else None
-        ),
-        data_objects.head([partition.data_path for partition in headed], found.heads),
-    )
+    with metadata_requests(found.heads):
+        results, _ = await both(
+            _read_parquet(
+                question, window, first, prefetch=_prefetch(question, window, found) if waits_for_listing else None
+            ),
+            data_objects.head([partition.data_path for partition in headed]),
+        )
     archived = [
         partition for partition, result in zip(window, results, strict=True) if isinstance(result, ArchivedObjectError)
     ]
@@ -274,7 +276,8 @@ def _prefetch(question: Question, window: Sequence[Partition], found: FoundParti
         sidecars = {partition.name: partition.snapshot or packed.get(partition.name) for partition in window}
         known = {name: sidecar for name, sidecar in sidecars.items() if sidecar is not None}
         found.prunings, asked = await asyncio.to_thread(asked_ahead, question, known)
-        found.stripes |= await catalogue.blooms.fetch_ahead(asked, found.heads)
+        with metadata_requests(found.heads):
+            found.stripes |= await catalogue.blooms.fetch_ahead(asked)
 
     return fetch
 
@@ -288,7 +291,8 @@ async def _after_the_archive(
 ) -> dict[str, KnownPartition]:
     """Apply the options to partitions whose metadata is inside archived objects."""
     data_objects = question.snapshot.data_objects
-    await data_objects.head([partition.data_path for partition in archived], found.heads)
+    with metadata_requests(found.heads):
+        await data_objects.head([partition.data_path for partition in archived])
     objects = _all_archived(question, archived)
     if len(objects) < len(archived):
         raise refusal  # nothing that is known of the object explains it
@@ -312,16 +316,14 @@ async def _read_parquet(
         for index, partition in enumerate(partitions, first)
         if _are_pages_wanted(question, partition, index)
     }
-    page_files = question.snapshot.page_files
+
+    async def look_up_pages(partition: Partition) -> None:
+        with metadata_requests(page_requests[partition.name]):
+            await question.snapshot.page_files.look_up(partition.location)
+
     found, _ = await both(
         _read_all(question, partitions, first, prefetch),
-        gather_or_cancel(
-            [
-                page_files.look_up(partition.location, page_requests[partition.name])
-                for partition in partitions
-                if partition.name in page_requests
-            ]
-        ),
+        gather_or_cancel([look_up_pages(partition) for partition in partitions if partition.name in page_requests]),
     )
     return [
         replace(known, requests=(*known.requests, *page_requests[known.partition.name]))

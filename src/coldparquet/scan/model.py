@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from coldparquet.errors import InvalidInputError
+from coldparquet.plan.bind import fields_of
 from coldparquet.plan.coalescing import choose_coalescing
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Question:
     @property
     def predicate_columns(self) -> tuple[TableColumn, ...]:
         """Columns of the predicate, each once."""
-        fields = () if self.predicate is None else self.predicate.fields()
+        fields = () if self.predicate is None else fields_of(self.predicate)
         return tuple(self.snapshot.columns[index] for index in dict.fromkeys(field.index for field in fields))
 
     @property

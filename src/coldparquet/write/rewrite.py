@@ -404,7 +404,7 @@ class TableSymbols:
         if self._files is None:
             return None
         if column_id not in self._loaded:
-            strings = await self._dictionaries.of_column(column_id, self._files, spent=[])
+            strings = await self._dictionaries.of_column(column_id, self._files)
             if strings is None:
                 return None
             [name] = (column.name for column in self._files.metadata.columns if column.writer_index == column_id)
