@@ -115,7 +115,10 @@ REFUSED: list[tuple[Any, str, str]] = [
     ({-1: trades(0, 1)}, "UnknownRowGroup", "there are 0 to 2"),
     ({3: trades(0, 1)}, "UnknownRowGroup", "there are 0 to 2"),
     (trades(250, 1).drop(["venue"]), "SchemaMismatch", "must be the same"),
-    *((rows, "NoRows", "no rows") for rows in (NO_ROWS, [], {0: NO_ROWS}, {0: []})),
+    (NO_ROWS, "NoRows", "no rows"),
+    ([], "NoRows", "no rows"),
+    ({0: NO_ROWS}, "NoRows", "no rows"),
+    ({0: []}, "NoRows", "no rows"),
 ]
 """Rows to append, or by row group those to replace it."""
 

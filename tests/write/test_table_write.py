@@ -245,24 +245,24 @@ ONE_ROW = pa.table({"ts": pa.array([START_US], pa.timestamp("us"))})
 NANOSECONDS = pa.table({"ts": [START_US * 1000]})
 """Taken for microseconds: times after the year 9999, which have no directory."""
 
-REFUSED: dict[str, tuple[dict[str, Any], pa.Table, str, str]] = {
+REFUSED: dict[str, tuple[dict[str, Any], pa.Table, str, str | None]] = {
     "no timestamp": (
         {"timestamp": None},
         ticks(3),
         "NoTimestamp",
         r"timestamp='ts' in Python, \.option\(\"timestamp\", \"ts\"\) in Spark",
     ),
-    "an unknown timestamp": ({"timestamp": "tz"}, ticks(3), "UnknownColumn", ""),
-    "a timestamp that is none": ({"timestamp": "price"}, ticks(3), "NotATimestamp", ""),
-    "an interval that is none": ({"partition_by": "SECOND"}, ticks(3), "InvalidOption", ""),
-    "a mode that is none": ({"mode": "upsert"}, ticks(3), "InvalidOption", ""),
-    "symbols of numbers": ({"symbols": ["price"]}, ticks(3), "NotText", ""),
-    "symbols of nothing": ({"symbols": ["venue"]}, ticks(3), "UnknownColumn", ""),
-    "options for nothing": ({"options": WriteOptions(bloom_columns=("venue",))}, ticks(3), "UnknownColumn", ""),
-    "a type without a name": ({}, ticks(3).append_column("m", pa.array([{"a": 1}] * 3)), "UnknownType", ""),
-    "null times": ({}, pa.table({"ts": pa.array([1, None], pa.timestamp("us", "UTC"))}), "NullValue", ""),
-    "null truths": ({}, ticks(2).append_column("m", pa.array([None, True])), "NullValue", ""),
-    "ragged arrays": ({}, ticks(1).append_column("m", pa.array([[[1.0], [1.0, 2.0]]])), "RaggedArray", ""),
+    "an unknown timestamp": ({"timestamp": "tz"}, ticks(3), "UnknownColumn", None),
+    "a timestamp that is none": ({"timestamp": "price"}, ticks(3), "NotATimestamp", None),
+    "an interval that is none": ({"partition_by": "SECOND"}, ticks(3), "InvalidOption", None),
+    "a mode that is none": ({"mode": "upsert"}, ticks(3), "InvalidOption", None),
+    "symbols of numbers": ({"symbols": ["price"]}, ticks(3), "NotText", None),
+    "symbols of nothing": ({"symbols": ["venue"]}, ticks(3), "UnknownColumn", None),
+    "options for nothing": ({"options": WriteOptions(bloom_columns=("venue",))}, ticks(3), "UnknownColumn", None),
+    "a type without a name": ({}, ticks(3).append_column("m", pa.array([{"a": 1}] * 3)), "UnknownType", None),
+    "null times": ({}, pa.table({"ts": pa.array([1, None], pa.timestamp("us", "UTC"))}), "NullValue", None),
+    "null truths": ({}, ticks(2).append_column("m", pa.array([None, True])), "NullValue", None),
+    "ragged arrays": ({}, ticks(1).append_column("m", pa.array([[[1.0], [1.0, 2.0]]])), "RaggedArray", None),
     "a name with a slash": ({}, ONE_ROW.append_column("a/b", [[1]]), "Schema", r"has no column .a/b."),
     "names that differ by case": (
         {},

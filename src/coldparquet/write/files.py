@@ -103,12 +103,7 @@ class LocalFiles:
 
 
 class NewFile:
-    """A file that is written sequentially.
-
-    Args:
-        path: The new file; an existing one is an error.
-        files: How to write.
-    """
+    """A new file that is written sequentially; an existing one is an error."""
 
     def __init__(self, path: str, files: LocalFiles) -> None:
         self.path = path
