@@ -11,8 +11,7 @@ import coldparquet as cp
 from coldparquet.catalog.objects import ListedObjects
 from coldparquet.errors import AccessError, ObjectChangedError
 from coldparquet.maintenance.pack import pack_table
-from tests.support.packed_tables import TABLE, StoreWithClasses, name_of, partitions_alone, table_of_days
-from tests.support.quoting_store import QuotingStore
+from tests.support.small_tables import TABLE, QuotingStore, StoreWithClasses, name_of, partitions_alone, table_of_days
 
 if TYPE_CHECKING:
     from coldparquet.storage.log import RequestRecord

@@ -23,7 +23,7 @@ from coldparquet.format.sidecar_layout import PhysicalType as P
 from coldparquet.format.types import ForeignAnnotation, resolve_type
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, col
-from tests.support.filter_outcomes import filter_outcomes
+from tests.support.row_outcomes import filter_outcomes
 
 DECIMAL_18_3 = 791071
 DECIMAL_76_20 = 33 | 76 << 8 | 20 << 18

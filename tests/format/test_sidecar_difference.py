@@ -21,8 +21,8 @@ from coldparquet.format.sidecar_update import (
     plan_sidecar_update,
 )
 from coldparquet.format.sidecar_writer import ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent, encode_sidecar
-from tests.support.parquet_fragments import parsed_footer, snapshots_of_updates
-from tests.support.sidecar_assertions import assert_says
+from tests.support.parquet_footers import parsed_footer, snapshots_of_updates
+from tests.support.sidecars import assert_says
 
 SNAPSHOTS = snapshots_of_updates()
 

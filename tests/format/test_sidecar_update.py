@@ -20,9 +20,7 @@ from coldparquet.format.sidecar_update import SidecarChange, SidecarUpdate, plan
 from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_writer import encode_sidecar as encode
 from coldparquet.ranges import ByteRange
-from tests.support.sidecar_assertions import assert_says
-from tests.support.sidecar_specs import change_from_spec, content_from_spec
-from tests.support.sidecar_strategies import changes, contents
+from tests.support.sidecars import assert_says, change_from_spec, changes, content_from_spec, contents
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pm"
 UPDATED = [

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError
 from coldparquet.format.txn import parse_txn, parse_version
-from tests.support.txn_files import I64_MAX, as_values, make_txn, patched
+from tests.support.table_files import I64_MAX, as_values, make_txn, patched
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
 ONE_STATE = GOLDEN / "types_all" / "table" / "_txn"

@@ -23,9 +23,8 @@ from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.write.compact import compact_table
-from tests.support.packed_tables import TABLE, name_of, objects_of, partitions_alone, table_of_days
 from tests.support.questdb_tables import assert_same_rows, expected_rows
-from tests.support.quoting_store import QuotingStore
+from tests.support.small_tables import TABLE, QuotingStore, name_of, objects_of, partitions_alone, table_of_days
 from tests.support.table_copies import copy_table, write_sidecar
 
 if TYPE_CHECKING:

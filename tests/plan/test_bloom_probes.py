@@ -31,9 +31,19 @@ from coldparquet.plan.blooms import BloomProbes, find_lookups
 from coldparquet.plan.predicate import And, Not, Operator, Or
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.ranges import ByteRange
-from tests.support.bloom_files import bitset_of, domain_values, file_with_blooms, sidecar_to_keep
-from tests.support.bloom_probing import SIDECARS, ask, bound, fields_of, numbers_file, with_references
-from tests.support.parquet_fragments import parsed_footer
+from tests.support.blooms import (
+    SIDECARS,
+    ask,
+    bitset_of,
+    bound,
+    domain_values,
+    fields_of,
+    file_with_blooms,
+    numbers_file,
+    sidecar_to_keep,
+    with_references,
+)
+from tests.support.parquet_footers import parsed_footer
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:

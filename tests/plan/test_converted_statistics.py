@@ -34,8 +34,8 @@ from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.plan.type_changes import can_convert
 from coldparquet.plan.where import parse_predicate
-from tests.support.conversions import type_named
-from tests.support.filter_outcomes import filter_outcomes
+from tests.support.golden_values import type_named
+from tests.support.row_outcomes import filter_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,7 +25,7 @@ from coldparquet.spark.reader import PiecesPartition
 from coldparquet.spark.source import DefaultSource
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.spark_readers import directly, remote, same_rows
-from tests.support.written_partitions import trades
+from tests.support.written_tables import trades
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,6 @@ import pytest
 
 import coldparquet as cp
 from coldparquet_testing.simulator import ColdStoreServer
-from tests.support.lakes import expected_of, make_lake
 from tests.support.live_servers import is_installed
 from tests.support.questdb_tables import assert_same_rows
 from tests.support.spark_jobs import (
@@ -30,6 +29,7 @@ from tests.support.spark_jobs import (
     prices_found,
 )
 from tests.support.spark_sessions import ROOT, run_in_spark
+from tests.support.table_copies import expected_of, make_lake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from coldparquet.spark.writer import ColdParquetWriter
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, ServedRequest
 from tests.support.spark_readers import DAYS, ROWS, remote, sent
 from tests.support.spark_readers import reader_of as reader_of_source
-from tests.support.table_rows import ticks
+from tests.support.written_tables import ticks
 
 if TYPE_CHECKING:
     from pathlib import Path

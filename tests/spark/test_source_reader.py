@@ -31,7 +31,7 @@ from coldparquet.spark.source import DefaultSource
 from coldparquet.table import Table
 from tests.support.questdb_tables import copy_parquet_partitions
 from tests.support.spark_readers import directly, pickled, read, reader_of, remote, same_rows, sent
-from tests.support.written_partitions import trades
+from tests.support.written_tables import trades
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,7 +29,7 @@ import coldparquet as cp
 from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.spark.writer import ColdParquetWriter, StagedParts, WriterOptions, partition_expression, write
-from tests.support.table_rows import in_order, names_in, overwritten, same_rows, ticks
+from tests.support.written_tables import in_order, names_in, overwritten, same_rows, ticks
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.spark.reader import TableReader
 from coldparquet.spark.source import DefaultSource
-from tests.support.written_partitions import trades
+from tests.support.written_tables import trades
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

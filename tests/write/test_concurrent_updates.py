@@ -12,10 +12,9 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import ObjectChangedError
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
-from tests.support.metadata_files import make_meta
-from tests.support.power_cut import UnflushedFiles
-from tests.support.txn_files import make_txn
-from tests.support.written_partitions import SECOND_US
+from tests.support.crash_points import UnflushedFiles
+from tests.support.table_files import make_meta, make_txn
+from tests.support.written_tables import SECOND_US
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,9 +27,9 @@ from coldparquet.write.versions import (
     commit_partitions,
     release_versions,
 )
-from tests.support.compaction import in_memory
 from tests.support.questdb_tables import GOLDEN
 from tests.support.table_copies import contents_of, copy_table
+from tests.support.written_tables import in_memory
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,7 @@ from coldparquet.write import TableWrite, WriteOptions, abort_write, join_parts,
 from coldparquet.write.begin import begin_write
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet.write.table import commit_write
-from tests.support.table_rows import in_order, names_in, overwritten, read_table, same_rows, ticks
+from tests.support.written_tables import in_order, names_in, overwritten, read_table, same_rows, ticks
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,8 +20,7 @@ from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
 from coldparquet.write.compact import CompactionOptions, compact_table
-from tests.support.bloom_files import domain_values
-from tests.support.bloom_probing import ask, fields_of
+from tests.support.blooms import ask, domain_values, fields_of
 from tests.support.paged_files import PagedFile, assert_same_pages, pages_beside, rows_of_all_kinds
 from tests.support.questdb_tables import PARTITIONS
 from tests.support.table_copies import copy_table
