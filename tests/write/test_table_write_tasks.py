@@ -200,6 +200,19 @@ async def test_tasks_that_wrongly_claim_to_have_all_rows_are_noticed(store: Memo
     assert await names(store) == []
 
 
+async def test_an_unknown_argument_is_refused_by_every_step(store: MemoryStore) -> None:
+    write, typo = await begin(store), {"storage_option": {}}
+    parts = await stage(store, write, ticks(9), 0)
+    for step in (
+        begin_write(URL, ticks(1).schema, timestamp="ts", **typo),  # type: ignore[arg-type]
+        stage_rows(write, ticks(9), attempt=1, clustered=True, **typo),  # type: ignore[arg-type]
+        join_parts(write, parts, attempt=1, **typo),  # type: ignore[arg-type]
+        abort_write(write, **typo),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match="storage_option'"):
+            await step
+
+
 async def test_rows_of_other_columns_are_refused_in_the_task(store: MemoryStore) -> None:
     write = await begin(store)
     with pytest.raises(InvalidInputError, match="lack side"):
