@@ -201,13 +201,14 @@ async def test_tasks_that_wrongly_claim_to_have_all_rows_are_noticed(store: Memo
 
 
 async def test_an_unknown_argument_is_refused_by_every_step(store: MemoryStore) -> None:
-    write, typo = await begin(store), {"storage_option": {}}
+    write = await begin(store)
+    typo: dict[str, Any] = {"storage_option": {}}
     parts = await stage(store, write, ticks(9), 0)
     for step in (
-        begin_write(URL, ticks(1).schema, timestamp="ts", **typo),  # type: ignore[arg-type]
-        stage_rows(write, ticks(9), attempt=1, clustered=True, **typo),  # type: ignore[arg-type]
-        join_parts(write, parts, attempt=1, **typo),  # type: ignore[arg-type]
-        abort_write(write, **typo),  # type: ignore[arg-type]
+        begin_write(URL, ticks(1).schema, timestamp="ts", **typo),
+        stage_rows(write, ticks(9), attempt=1, clustered=True, **typo),
+        join_parts(write, parts, attempt=1, **typo),
+        abort_write(write, **typo),
     ):
         with pytest.raises(TypeError, match="storage_option'"):
             await step
