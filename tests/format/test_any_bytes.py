@@ -27,9 +27,8 @@ from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
 from coldparquet.format.txn import parse_txn, parse_version
 from tests.support.damage import catalogue_entry, unpacked
-from tests.support.metadata_files import make_cv, make_symbol_files
 from tests.support.paged_files import paged_file, rows_of_all_kinds
-from tests.support.txn_files import as_values
+from tests.support.table_files import as_values, make_cv, make_symbol_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

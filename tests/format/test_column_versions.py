@@ -22,7 +22,7 @@ from coldparquet.format.column_versions import (
 )
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
-from tests.support.metadata_files import make_cv
+from tests.support.table_files import make_cv
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
 FILES = sorted([*GOLDEN.glob("*/table/_cv"), *GOLDEN.glob("*/expected/snapshots/*/_cv")])

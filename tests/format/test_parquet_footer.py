@@ -41,7 +41,7 @@ from coldparquet.format.thrift import (
     parse_structure_list,
 )
 from coldparquet.format.types import LogicalKind, LogicalType
-from tests.support.parquet_fragments import parsed_footer
+from tests.support.parquet_footers import parsed_footer
 from tests.support.questdb_tables import PARTITIONS, GoldenPartition
 
 GOLDEN_FILES = sorted((Path(__file__).parents[1] / "golden" / "questdb").glob("*/table/*/data.parquet"))

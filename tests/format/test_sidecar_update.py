@@ -35,10 +35,9 @@ from coldparquet.format.sidecar_writer import (
 )
 from coldparquet.format.sidecar_writer import encode_sidecar as encode
 from coldparquet.ranges import ByteRange
-from tests.support.parquet_fragments import parsed_footer, snapshots_of_updates
-from tests.support.sidecar_assertions import assert_says
+from tests.support.parquet_footers import parsed_footer, snapshots_of_updates
 from tests.support.sidecar_specs import change_from_spec, content_from_spec
-from tests.support.sidecar_strategies import changes, contents
+from tests.support.sidecar_strategies import assert_says, changes, contents
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pm"
 UPDATED = [

@@ -28,7 +28,7 @@ from coldparquet.format.table_file_text import Utf8Strings, utf16_to_utf8
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
 from coldparquet.ranges import ByteRange
-from tests.support.metadata_files import make_symbol_files as make_files
+from tests.support.table_files import make_symbol_files as make_files
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
 TABLES = sorted(path.parent for path in GOLDEN.glob("*/table"))

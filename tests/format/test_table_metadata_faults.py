@@ -11,7 +11,7 @@ import pytest
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format.table_metadata import MetadataSlot, encode_table_metadata, parse_table_metadata
-from tests.support.metadata_files import Slot, make_meta
+from tests.support.table_files import Slot, make_meta
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
 INT, TIMESTAMP = 5, 8

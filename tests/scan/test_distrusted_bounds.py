@@ -23,8 +23,7 @@ from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.maintenance.index import index_table
 from tests.support.paged_files import pages_beside, written
-from tests.support.parquet_fragments import parsed_footer
-from tests.support.tampered_parquet import ChunkIndexes, with_changed_footer, with_changed_indexes
+from tests.support.parquet_footers import ChunkIndexes, parsed_footer, with_changed_footer, with_changed_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -221,7 +221,7 @@ async def _data_objects(store: ObjectStore, partitions: list[Partition]) -> Mapp
     """Return what the store tells about the Parquet files, by path; without missing files."""
     paths = {partition.data_path for partition in partitions}
     if store.has_version_listings:
-        listed = await ListedObjects(store).below([partition.directory_path for partition in partitions], [])
+        listed = await ListedObjects(store).below([partition.directory_path for partition in partitions])
         return {path: listed[path] for path in paths if path in listed}
     looked_at = await gather_or_cancel([_info(store, path) for path in sorted(paths)])
     return {info.path: info for info in looked_at if info is not None}
