@@ -16,7 +16,7 @@ from coldparquet.cli.output import FAILED, facts_table, lines_table, output_cons
 from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, NotFoundError
 from coldparquet.format.fetch import ENCRYPTED_MAGIC, SidecarFetch
-from coldparquet.format.pages_file import LARGEST_PAGES_FILE_BYTES, MAGIC, describe_pages_file, stated_size_bytes
+from coldparquet.format.pages_file import ENVELOPE, LARGEST_PAGES_FILE_BYTES, describe_pages_file, stated_size_bytes
 from coldparquet.format.parquet_footer import PARQUET_MAGIC
 from coldparquet.format.partition_names import EARLIEST_NS, LATEST_NS, SECOND_NS
 from coldparquet.format.sidecar_dump import describe_sidecar
@@ -290,7 +290,7 @@ async def _describe(
                 # It says what else a path may be; of a bucket that is missing both say the same.
                 is_about_path = no_sidecar.kind in ("IsADirectory", NotFoundError.default_kind)
                 raise (no_table if is_about_path else no_sidecar) from None
-    if bytes(sidecar[: len(MAGIC)]) == MAGIC:
+    if bytes(sidecar[: len(ENVELOPE.magic)]) == ENVELOPE.magic:
         return path, describe_pages_file(bytes(sidecar), path=path)
     description = describe_sidecar(
         sidecar,
