@@ -159,11 +159,11 @@ class StoreOptions:
 
     cache_directory: str | None = None
     """Directory that keeps sidecars and fetched ranges between runs, shared by all processes; None keeps nothing. Only
-    the owner can read its files. Only for tables on S3 and web servers that are opened by their URLs: another store,
-    such as one of your own (``store=``), has no unique name."""
+    the owner can read its file; it should lie on a local disk. Only for tables on S3 and web servers that are opened by
+    their URLs: another store, such as one of your own (``store=``), has no unique name."""
 
     cache_directory_limit_bytes: int = 1024 * MIB
-    """Largest size of the directory; the least recently used files are removed first."""
+    """Largest size of the file in it; the least recently used bytes are removed first."""
 
     sidecar_trust_s: float = 0.0
     """How long a kept sidecar is used before the store is asked for a newer one (one GET with If-None-Match)."""

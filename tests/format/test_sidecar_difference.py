@@ -22,7 +22,7 @@ from coldparquet.format.sidecar_update import (
 )
 from coldparquet.format.sidecar_writer import ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent, encode_sidecar
 from tests.support.parquet_footers import parsed_footer, snapshots_of_updates
-from tests.support.sidecars import assert_says
+from tests.support.sidecar_strategies import assert_says
 
 SNAPSHOTS = snapshots_of_updates()
 

@@ -20,7 +20,8 @@ from coldparquet.format.sidecar_update import SidecarChange, SidecarUpdate, plan
 from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_writer import encode_sidecar as encode
 from coldparquet.ranges import ByteRange
-from tests.support.sidecars import assert_says, change_from_spec, changes, content_from_spec, contents
+from tests.support.sidecar_specs import change_from_spec, content_from_spec
+from tests.support.sidecar_strategies import assert_says, changes, contents
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pm"
 UPDATED = [

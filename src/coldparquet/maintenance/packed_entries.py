@@ -72,7 +72,7 @@ class BloomPacker:
             return ()
         lengths = np.concatenate([of_column.lengths[found] for of_column, found in places.values()])
         if is_lasting_etag(packed.data_etag):
-            self._store.pin(location.data_path, packed.data_etag)
+            self._store.versions.pin(location.data_path, packed.data_etag)
         fetched = FetchedRanges()
         try:
             pieces = await fetch_bloom_ranges(
