@@ -130,7 +130,7 @@ async def test_redirections_can_be_switched_off(sites: tuple[Site, Site]) -> Non
 
 @pytest.mark.parametrize("location", ["http://example.org/x", "http://elsewhere.example/x"])
 async def test_encryption_is_not_left(location: str) -> None:
-    connection = WebConnection(parse_web_options({}), query="", store_options=StoreOptions(), max_connections=1)
+    connection = WebConnection(parse_web_options({}), query="", store_options=StoreOptions())
     home = URL("https://example.org/data.parquet")
     call = WebCall(path=str(home), headers={}, accepted=frozenset())
     with pytest.raises(StorageError, match="without encryption"):

@@ -316,9 +316,9 @@ class HttpSessions:
             await session.close()
 
 
-def connector(*, max_connections: int, tls: bool | ssl.SSLContext) -> aiohttp.TCPConnector:
-    """Make the pool of connections of one session."""
-    return aiohttp.TCPConnector(limit=max_connections, ttl_dns_cache=_DNS_CACHE_S, ssl=tls)
+def connector(tls: bool | ssl.SSLContext) -> aiohttp.TCPConnector:
+    """Make the pool of connections of one session: as many as ``LimitedStore`` lets requests through."""
+    return aiohttp.TCPConnector(limit=0, ttl_dns_cache=_DNS_CACHE_S, ssl=tls)
 
 
 def environment_proxy(scheme: str, host: str) -> str | None:

@@ -101,8 +101,7 @@ def note_received(byte_count: int) -> None:
 class Turn:
     """The time for which a request waits for its turn, for ``with``: inside it waits, and is sent.
 
-    Its record says how long it has waited; that of another attempt, how long after the one before. Where several limits
-    follow each other, it waits from the first one on.
+    Its record says how long it has waited; that of another attempt, how long after the one before.
     """
 
     __slots__ = ("_since_s", "_token")

@@ -156,14 +156,12 @@ class WebConnection:
         options: What the caller said about it.
         query: Query string with its question mark, sent with every request to this host and kept out of all messages.
         store_options: How long a connection and a silence may take.
-        max_connections: Requests beyond this many wait for a connection.
     """
 
-    def __init__(self, options: WebOptions, *, query: str, store_options: StoreOptions, max_connections: int) -> None:
+    def __init__(self, options: WebOptions, *, query: str, store_options: StoreOptions) -> None:
         self._options = options
         self._query = query
         self._store_options = store_options
-        self._max_connections = max_connections
         self._proxies: dict[tuple[str, str], str | None] = {}
         self._has_own_timeout = "timeout" in options.request or "timeout" in options.client
         """Whether the caller says how long an answer may take."""
@@ -291,7 +289,7 @@ class WebConnection:
         ours: dict[str, Any] = {"auto_decompress": False, "read_bufsize": READ_BUFFER_BYTES}
         try:
             if "connector" not in arguments:
-                ours["connector"] = connector(max_connections=self._max_connections, tls=True)
+                ours["connector"] = connector(tls=True)
             return aiohttp.ClientSession(**{**ours, **arguments})
         except (AttributeError, TypeError, ValueError):
             failure = unsound_options(arguments, name="client_kwargs")
@@ -475,7 +473,6 @@ class WebStore(StoreWrapper):
         options: What the caller said about the server.
         query: Query string with its question mark, sent with every request and kept out of all messages.
         store_options: How long a connection and a silence may take.
-        max_connections: Requests beyond this many wait for a connection.
     """
 
     def __init__(
@@ -485,12 +482,9 @@ class WebStore(StoreWrapper):
         options: WebOptions,
         query: str = "",
         store_options: StoreOptions | None = None,
-        max_connections: int = 256,
     ) -> None:
         super().__init__(fsspec_store)
-        self._connection = WebConnection(
-            options, query=query, store_options=store_options or StoreOptions(), max_connections=max_connections
-        )
+        self._connection = WebConnection(options, query=query, store_options=store_options or StoreOptions())
         self._knows_suffixes = True
 
     def __repr__(self) -> str:

@@ -133,20 +133,12 @@ class S3Connection:
 
     Args:
         storage_options: See :class:`~coldparquet.storage.s3.store.S3Store`.
-        max_connections: Requests beyond this many wait for a connection; hedges have as many of their own.
         store_options: How long a connection and a silence may take.
     """
 
-    def __init__(
-        self,
-        *,
-        storage_options: Mapping[str, Any],
-        max_connections: int = 256,
-        store_options: StoreOptions | None = None,
-    ) -> None:
+    def __init__(self, *, storage_options: Mapping[str, Any], store_options: StoreOptions | None = None) -> None:
         self._options = parse_s3_options(storage_options)
         self._store_options = store_options or StoreOptions()
-        self._max_connections = max_connections
         self._sessions = HttpSessions(self._new_session, label="S3")
         self._resolving = asyncio.Lock()
         self._account: S3Account | None = None
@@ -282,7 +274,7 @@ class S3Connection:
         if tls and bundle is not None and not is_plain:
             tls = await asyncio.to_thread(_trusting, bundle)
         return aiohttp.ClientSession(
-            connector=connector(max_connections=self._max_connections, tls=tls),
+            connector=connector(tls),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=READ_BUFFER_BYTES,

@@ -46,8 +46,6 @@ class S3Store:
     Args:
         storage_options: As for s3fs; see :func:`~coldparquet.storage.s3.identity.parse_s3_options`. What they leave
             open comes from the AWS environment variables, the profile, and on AWS the machine's role.
-        max_connections: Requests beyond this many wait for a connection. The default lies above any sensible
-            ``ReadOptions.max_concurrency``, so that only one place limits.
         store_options: How long a connection and a silence may take.
         versions: Versions of objects (S3's ``versionId``) by path. If there are any, nothing else can be read: a sidecar
             beside such an object describes its newest version. Newest versions are pinned by ``If-Match`` instead: to name
@@ -61,13 +59,10 @@ class S3Store:
         self,
         *,
         storage_options: Mapping[str, Any],
-        max_connections: int = 256,
         versions: Mapping[str, str] | None = None,
         store_options: StoreOptions | None = None,
     ) -> None:
-        self._connection = S3Connection(
-            storage_options=storage_options, max_connections=max_connections, store_options=store_options
-        )
+        self._connection = S3Connection(storage_options=storage_options, store_options=store_options)
         self._versions = dict(versions or {})
 
     def __repr__(self) -> str:
