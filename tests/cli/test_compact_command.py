@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.compaction import directories
 from tests.support.table_copies import contents_of, copy_table
+from tests.support.written_tables import directories
 
 if TYPE_CHECKING:
     from pathlib import Path

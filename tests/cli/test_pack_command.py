@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.packed_tables import TABLE, partitions_alone
+from tests.support.small_tables import TABLE, partitions_alone
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ import pytest
 
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.command_line import plain
-from tests.support.lakes import damage, make_lake
-from tests.support.table_copies import copy_table
+from tests.support.table_copies import copy_table, damage, make_lake
 
 if TYPE_CHECKING:
     from tests.support.command_line import Run

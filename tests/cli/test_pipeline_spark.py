@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from tests.support.lakes import make_lake
+from tests.support.table_copies import make_lake
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.support.live_questdb import LiveQuestDB
+from tests.support.live_questdb import LiveQuestDB, LiveTable
 from tests.support.live_servers import (
     REQUIRED_VARIABLE,
     LiveS3,
+    LiveToxiproxy,
     is_installed,
     live_localstack,
     live_minio,
@@ -19,12 +20,6 @@ from tests.support.live_servers import (
     live_toxiproxy,
     live_versitygw,
 )
-from tests.support.live_tables import LiveTable
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from tests.support.live_toxiproxy import LiveToxiproxy
 
 SHOWN_LOG_LINES = 60
 

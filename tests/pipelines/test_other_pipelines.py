@@ -17,10 +17,9 @@ from coldparquet.maintenance.verify import verify_table
 from coldparquet.pipelines import CompactJob, ConvertJob, IndexJob, PublishJob, VerifyJob, run_pipeline
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet_testing.simulator import ColdStoreServer
-from tests.support.lakes import damage, expected_of, fates, make_lake
 from tests.support.questdb_tables import assert_same_rows, expected_rows, plain
-from tests.support.table_copies import contents_of, copy_table
-from tests.support.written_partitions import trades
+from tests.support.table_copies import contents_of, copy_table, damage, expected_of, fates, make_lake
+from tests.support.written_tables import trades
 
 if TYPE_CHECKING:
     from coldparquet.pipelines.model import Job
@@ -118,7 +117,7 @@ async def test_one_table_that_cannot_be_published(tmp_path: Path) -> None:
 
 
 async def test_conversion_to_parquet_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coldparquet.pipelines.convert._PART_ROWS", 50)
+    monkeypatch.setattr("coldparquet.write.convert._PART_ROWS", 50)
     lake = make_lake(tmp_path, "interval_day", "interval_hour")
     plain_files = tmp_path / "plain"
     to_parquet = ConvertJob(destination=str(plain_files))

@@ -21,8 +21,16 @@ from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.log import TraceStore, metadata_requests
 from coldparquet.storage.memory import MemoryStore
-from tests.support.bloom_files import file_with_blooms, sidecar_in_memory, sidecar_to_keep
-from tests.support.bloom_probing import SIDECARS, bound, fields_of, numbers_file, with_references
+from tests.support.blooms import (
+    SIDECARS,
+    bound,
+    fields_of,
+    file_with_blooms,
+    numbers_file,
+    sidecar_in_memory,
+    sidecar_to_keep,
+    with_references,
+)
 
 if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar

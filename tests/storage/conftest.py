@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.scripted_server import Script, scripted_server
+from tests.support.http_servers import Script, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

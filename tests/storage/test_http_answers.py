@@ -18,13 +18,13 @@ from coldparquet.storage.open import open_store
 from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.retry import RetryStore
 from coldparquet_testing.store_contract import request_for
-from tests.support.scripted_server import Script, client_has_gone, raw, refuse, respond
+from tests.support.http_servers import Script, client_has_gone, raw, refuse, respond
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from coldparquet.storage.requests import FetchedRange
-    from tests.support.scripted_server import Answer
+    from tests.support.http_servers import Answer
 
 CONTENT = bytes(range(256)) * 400
 ETAG = '"version-1"'

@@ -20,7 +20,7 @@ from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.retry import RetryStore
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.store_contract import request_for
-from tests.support.scripted_server import Script, raw, refuse, respond
+from tests.support.http_servers import Script, raw, refuse, respond
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from tests.support.scripted_server import Answer
+    from tests.support.http_servers import Answer
 
 
 @pytest.fixture

@@ -30,8 +30,7 @@ from coldparquet.storage.open import open_store
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.web import parse_index_page
 from coldparquet_testing.store_contract import CONTENT, request_for
-from tests.support.scripted_server import client_has_gone
-from tests.support.web_sites import Site, fetch, ranges, respond, web_site
+from tests.support.http_servers import Site, client_has_gone, fetch, ranges, respond, web_site
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -268,7 +267,7 @@ async def test_a_path_keeps_its_spelling(site: Site, spelled: str, sent: str) ->
 
 
 async def test_a_server_that_hangs(site: Site) -> None:
-    async def hang(request: web.Request) -> web.StreamResponse:
+    async def hang(request: web.BaseRequest) -> web.StreamResponse:
         await client_has_gone(request)
         return web.Response()
 

@@ -1,16 +1,40 @@
-"""Local file operations that end like a power cut: at one of them, and with or without what was not flushed."""
+"""Points at which a process can die, which of them are tried, and file operations that end like a power cut."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, TypeVar
+
+import pytest
 
 from coldparquet.write.files import LocalFiles
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+# --- Which of the points at which a process can die are tried: a few of each change in every run, all of them in a
+# soak
+
+
+Point = TypeVar("Point")
+
+FEW = 8
+
+few_or_all_points = pytest.mark.parametrize(
+    "most_points", [FEW, pytest.param(None, marks=pytest.mark.soak)], ids=["few points", "all points"]
+)
+"""For tests that hand ``most_points`` to `tried`."""
+
+
+def tried(points: Sequence[Point], most_points: int | None) -> list[Point]:
+    """Return that many of the points at equal distances, the first and the last among them; all if None."""
+    if most_points is None or most_points >= len(points):
+        return list(points)
+    return [points[number * (len(points) - 1) // (most_points - 1)] for number in range(most_points)]
+
+
+# --- Local file operations that end like a power cut: at one of them, and with or without what was not flushed --------
+
 
 Moment = Literal["before", "torn", "after"]
 """Whether the operation is not begun, half done or done when the power goes; only writes can be half done."""
@@ -36,7 +60,7 @@ class _Change:
 
 
 @dataclass(slots=True)
-class FailingFiles:
+class FailingFiles(LocalFiles):
     """The real file operations up to the ``cut_at``-th one; none after it."""
 
     cut_at: int | None = None
@@ -115,6 +139,9 @@ class FailingFiles:
 
     def _is_safe(self, path: str) -> None:
         self._unflushed = [change for change in self._unflushed if change.flushed_with != path]
+
+
+assert {name for name in vars(LocalFiles) if name[0] != "_"} <= set(vars(FailingFiles)), "an operation is never cut"
 
 
 def _restore(path: str, offset: int, before: bytes, stop: int) -> None:
