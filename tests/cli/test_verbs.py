@@ -265,7 +265,7 @@ def test_where_there_is_nothing_to_pack_the_command_fails(run: Run, tmp_path: Pa
 @pytest.mark.parametrize("verb", ["index", "migrate", "compact", "publish"])
 def test_other_verbs_make_and_renew_the_catalogue(run: Run, table: Path, tmp_path: Path, verb: str) -> None:
     run("migrate", table)
-    arguments = (verb, table, *([tmp_path / "published"] if verb == "publish" else []))
+    arguments: list[str | Path] = [verb, table, *([tmp_path / "published"] if verb == "publish" else [])]
     if verb != "publish":
         assert "_catalogue" not in run(*arguments).stdout
     packed = run(*arguments, "--pack", *(["--force"] if verb == "compact" else []))

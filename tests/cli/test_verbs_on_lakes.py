@@ -35,7 +35,7 @@ def test_one_command_takes_one_table_many_or_a_lake(run: Run, lake: Path) -> Non
     assert "index: 8 partitions of 2 tables in" in first.stdout
     assert "8 written (" in first.stdout
     days, hours = lake / "db" / "interval_day", lake / "db" / "interval_hour"
-    of_lakes = [
+    of_lakes: list[list[str | Path]] = [
         [lake],
         [lake / "db" / "*"],
         [days, hours],
