@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from coldparquet.plan.model import ReadPlan
 from coldparquet.ranges import ByteRange
 from coldparquet.scan.stream import BatchStream
 from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.requests import FetchedRange, RangeRequest
 from tests.support.request_logs import unannounced_requests
-from tests.support.server_tests import directory_with_servers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from coldparquet.plan.model import ReadPlan
-    from coldparquet.storage.requests import FetchedRange, RangeRequest
-    from tests.support.file_schedule import FileSchedule
 
 # A busy machine is no bug of an example, so that none has a deadline. Tests that need fewer examples say so themselves;
 # `--hypothesis-profile=soak` tries more in all others.
@@ -57,10 +52,19 @@ def _plans_are_honest(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     assert not unannounced_requests(sent, plans), "requests that no plan announced"
 
 
+def directory_with_servers(nodeid: str) -> str | None:
+    """Return the directory all of whose tests share servers, this one among them; None for a test without."""
+    return next((name for name in ("tests/spark/", "tests/integration/") if nodeid.startswith(name)), None)
+
+
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileSchedule:
-    """Tell pytest-xdist, where it is in use, which tests belong together."""
-    from tests.support.file_schedule import FileSchedule  # noqa: PLC0415 - pytest-xdist need not be installed
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One process runs all tests of a file, and all tests of a directory that share a server, in the order given."""
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # noqa: PLC0415 - need not be installed
+
+    class FileSchedule(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return directory_with_servers(nodeid) or nodeid.partition("::")[0]
 
     config.option.loadscopereorder = False
     return FileSchedule(config, log)

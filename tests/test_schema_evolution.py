@@ -17,9 +17,8 @@ from coldparquet.format.table_metadata import MetadataSlot
 from coldparquet.format.type_codes import parse_type_name
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
-from tests.support.altered_tables import alter, change_type, position, slots_of
 from tests.support.questdb_tables import assert_same_rows, expected_rows
-from tests.support.table_copies import copy_table
+from tests.support.table_copies import alter, change_type, copy_table, position, slots_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,8 +21,7 @@ from coldparquet.pieces import read_piece_batches
 from coldparquet.publish import publish_table
 from coldparquet.storage.memory import MemoryStore
 from tests.support.growing_tables import GrowingTable
-from tests.support.published_tables import NATIVE_ROWS, TABLE, expected_published_rows, put_in_state
-from tests.support.table_copies import copy_table
+from tests.support.table_copies import NATIVE_ROWS, TABLE, copy_table, expected_published_rows, put_in_state
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

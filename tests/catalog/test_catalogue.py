@@ -22,16 +22,16 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.log import round_trips
 from coldparquet.storage.requests import RangeRequest
 from coldparquet_testing.stores import LatencyStore
-from tests.support.packed_tables import (
+from tests.support.questdb_tables import assert_same_rows, expected_rows, plain
+from tests.support.small_tables import (
     TABLE,
+    QuotingStore,
     StoreWithClasses,
     name_of,
     objects_of,
     partitions_alone,
     table_of_days,
 )
-from tests.support.questdb_tables import assert_same_rows, expected_rows, plain
-from tests.support.quoting_store import QuotingStore
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:

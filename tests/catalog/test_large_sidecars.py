@@ -18,7 +18,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open import open_store
 from coldparquet_testing.simulator import ColdStoreServer
-from tests.support.quoting_store import QuotingStore
+from tests.support.small_tables import QuotingStore
 
 if TYPE_CHECKING:
     from pathlib import Path

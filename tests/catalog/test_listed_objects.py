@@ -11,8 +11,7 @@ import coldparquet as cp
 from coldparquet.catalog.objects import ListedObjects
 from coldparquet.errors import AccessError, ObjectChangedError
 from coldparquet.maintenance.pack import pack_table
-from tests.support.packed_tables import TABLE, StoreWithClasses, name_of, partitions_alone, table_of_days
-from tests.support.quoting_store import QuotingStore
+from tests.support.small_tables import TABLE, QuotingStore, StoreWithClasses, name_of, partitions_alone, table_of_days
 
 if TYPE_CHECKING:
     from coldparquet.storage.log import RequestRecord
@@ -111,5 +110,5 @@ async def test_pieces_are_listed_before_the_partition_that_they_are_of() -> None
     directories = [f"{TABLE}/{name}" for name in ("2024-W10", "2024-W10-3T12.5", "2024-W11-2.7", "2024-W11")]
     store = QuotingStore({f"{directory}/data.parquet": b"" for directory in directories})
     for asked in (directories, directories[:2], directories[2:]):
-        found = await ListedObjects(store).below(asked, [])
+        found = await ListedObjects(store).below(asked)
         assert set(found) >= {f"{directory}/data.parquet" for directory in asked}

@@ -12,10 +12,10 @@ from coldparquet.errors import FormatError, InvalidInputError, NotFoundError
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet_testing.simulator import ColdStoreServer
-from tests.support.answers import day_of_trades, parquet_of, store_of, trades_of
-from tests.support.archived_days import DAYS, make_store
+from tests.support.archive_store import DAYS, make_store
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, copy_parquet_partitions, expected_rows
-from tests.support.served_requests import finished_requests
+from tests.support.request_logs import finished_requests
+from tests.support.small_tables import day_of_trades, parquet_of, store_of, trades_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,7 @@ from coldparquet.errors import UnsupportedError
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.pipelines import LocalEngine, VerifyJob, run_pipeline
-from tests.support.other_layouts import DAY, LOGS, memory, objects, write
-from tests.support.quoting_store import QuotingStore
+from tests.support.small_tables import DAY, LOGS, QuotingStore, memory, objects, write
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from coldparquet.ranges import SuffixRange
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition import write_partition
-from tests.support.packed_tables import TABLE, StoreWithClasses, objects_of
-from tests.support.quoting_store import QuotingStore
+from tests.support.small_tables import TABLE, QuotingStore, StoreWithClasses, objects_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

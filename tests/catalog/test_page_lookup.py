@@ -16,13 +16,12 @@ from coldparquet.format.page_index import page_index_range
 from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.log import TraceStore
+from coldparquet.storage.log import TraceStore, metadata_requests
 from coldparquet.storage.memory import MemoryStore
 from tests.support.paged_files import PagedFile, assert_same_pages, paged_file, pages_by_chunk, written
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:
-    from coldparquet.plan.model import MetadataRequest
     from coldparquet.storage.requests import FetchedRange, RangeRequest
     from tests.support.questdb_tables import GoldenPartition
 
@@ -52,8 +51,8 @@ def sent(store: TraceStore) -> list[tuple[str, Any, str]]:
 async def test_one_request_brings_the_file() -> None:
     data = pages_file()
     store = await store_with(_pages=data)
-    spent: list[MetadataRequest] = []
-    lookup = await look_up_pages_file(store, LOCATION, spent=spent)
+    with metadata_requests() as spent:
+        lookup = await look_up_pages_file(store, LOCATION)
     assert (lookup.path, lookup.data, lookup.problem) == (f"{PATH}/{PAGES_FILE}", data, None)
     assert sent(store) == [("_pages", ByteRange(0, 262_144), "page index")]
     assert [(request.reason, request.fetched_bytes) for request in spent] == [("page index", len(data))]
@@ -64,8 +63,8 @@ async def test_one_request_brings_the_file() -> None:
 
 async def test_absence_is_normal_and_costs_one_request() -> None:
     store = await store_with()
-    spent: list[MetadataRequest] = []
-    lookup = await look_up_pages_file(store, LOCATION, spent=spent)
+    with metadata_requests() as spent:
+        lookup = await look_up_pages_file(store, LOCATION)
     assert (lookup.data, lookup.problem) == (None, None)
     assert [(request.reason, request.fetched_bytes) for request in spent] == [("no _pages", 0)]
     found = await parse_pages_lookup(lookup, FILE.sidecar)
@@ -168,8 +167,8 @@ async def test_a_store_that_does_not_give_it_is_as_good_as_one_without_it(
 
 async def test_the_page_index_of_the_file_takes_one_request() -> None:
     store = await store_with(data=FILE.data)
-    spent: list[MetadataRequest] = []
-    found = await read_page_index(store, LOCATION, FILE.sidecar, spent=spent)
+    with metadata_requests() as spent:
+        found = await read_page_index(store, LOCATION, FILE.sidecar)
     assert_same_pages(found.pages, FILE.indexed().pages)
     assert (found.notes, found.etag) == ((), "1")
     behind_chunks = ByteRange(int(FILE.places.stops.max()), len(FILE.data))

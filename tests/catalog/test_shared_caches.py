@@ -10,7 +10,7 @@ from aiohttp.test_utils import TestServer
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
-from tests.support.quoting_store import QuotingStore
+from tests.support.small_tables import QuotingStore
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:

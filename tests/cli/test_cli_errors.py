@@ -15,7 +15,7 @@ from coldparquet.cli.output import reported_failures
 from coldparquet.errors import StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
-from tests.support.other_layouts import write
+from tests.support.small_tables import write
 
 if TYPE_CHECKING:
     from pathlib import Path

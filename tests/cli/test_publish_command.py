@@ -13,8 +13,7 @@ import pytest
 import coldparquet.prices
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.command_line import plain
-from tests.support.published_tables import TABLE, put_in_state
-from tests.support.table_copies import copy_table
+from tests.support.table_copies import TABLE, copy_table, put_in_state
 
 if TYPE_CHECKING:
     from tests.support.command_line import Run

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.other_layouts import DAY, LOGS, write
+from tests.support.small_tables import DAY, LOGS, write
 
 if TYPE_CHECKING:
     from pathlib import Path

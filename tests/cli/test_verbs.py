@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.compaction import directories
-from tests.support.packed_tables import TABLE, partitions_alone
 from tests.support.questdb_tables import copy_parquet_partitions
+from tests.support.small_tables import TABLE, partitions_alone
 from tests.support.table_copies import contents_of, copy_table
+from tests.support.written_tables import directories
 
 if TYPE_CHECKING:
     from pathlib import Path

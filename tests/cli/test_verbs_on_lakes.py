@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.command_line import plain
-from tests.support.lakes import damage, make_lake
-from tests.support.table_copies import copy_table
+from tests.support.table_copies import copy_table, damage, make_lake
 
 if TYPE_CHECKING:
     from tests.support.command_line import Run

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.support.tampered_parquet import with_changed_footer
+from tests.support.parquet_footers import with_changed_footer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

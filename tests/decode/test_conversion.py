@@ -21,7 +21,7 @@ from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import resolve_type
 from coldparquet.plan.type_changes import Family, can_convert, family_of
-from tests.support.conversions import CONVERSIONS, GoldenConversion, array_of, type_named
+from tests.support.golden_values import CONVERSIONS, GoldenConversion, array_of, type_named
 
 TEXTS = [PLAIN_TEXT, TEXT_AS_STORED, TextAs(symbols="dictionary", strings="dictionary")]
 each_text = pytest.mark.parametrize("text", TEXTS, ids=lambda text: f"{text.symbols}-{text.strings}")

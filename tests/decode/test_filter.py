@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.decode.arrow import TextAs, arrow_type
-from coldparquet.decode.filter import PredicateCosts, filter_rows, matching_rows
+from coldparquet.decode.filter import _PredicateCosts, filter_rows, matching_rows
 from coldparquet.errors import InternalError
 from coldparquet.format.sidecar_layout import PhysicalType as P
 from coldparquet.format.types import ForeignAnnotation, resolve_type
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, col
-from tests.support.filter_outcomes import filter_outcomes
+from tests.support.row_outcomes import filter_outcomes
 
 DECIMAL_18_3 = 791071
 DECIMAL_76_20 = 33 | 76 << 8 | 20 << 18
@@ -295,7 +295,7 @@ def test_cheap_and_selective_parts_come_first() -> None:
 
     def ordered(parts: list[Predicate], *, of_and: bool) -> list[str]:
         return [
-            str(part) for part in PredicateCosts(schema).in_order([bound_of(part) for part in parts], of_and=of_and)
+            str(part) for part in _PredicateCosts(schema).in_order([bound_of(part) for part in parts], of_and=of_and)
         ]
 
     assert ordered([text, several, most_numbers, number, null], of_and=True) == [

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.type_codes import TypeTag, array_type_code, decimal_type_code
-from tests.support.native_encoder import encode_column
-from tests.support.native_slices import decode, dictionary, native_column
+from tests.support.native_partitions import decode, dictionary, encode_column, native_column
 
 if TYPE_CHECKING:
     from coldparquet.plan.native import NativeColumn

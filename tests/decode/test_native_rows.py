@@ -18,8 +18,7 @@ from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.type_codes import TypeTag, array_type_code, decimal_type_code
 from coldparquet.format.types import canonical_type
 from coldparquet.plan.native import NativeColumn, RowSlices, native_reads
-from tests.support.native_encoder import encode_column
-from tests.support.native_slices import SYMBOLS, decode, dictionary, native_column
+from tests.support.native_partitions import SYMBOLS, decode, dictionary, encode_column, native_column
 
 
 def geohash_code(tag: TypeTag, bits: int) -> int:

@@ -21,7 +21,7 @@ from coldparquet.format.parquet_thrift import DataPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Encoding
 from coldparquet.plan.model import RowSelection
 from tests.decode.conftest import SparseFile
-from tests.support.row_masks import selection_of
+from tests.support.row_outcomes import selection_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import coldparquet as cp
 from coldparquet_testing.simulator import FaultKind, FaultRule
-from tests.support.random_questions import random_options, random_predicate
+from tests.support.random_tables import random_options, random_predicate
 from tests.support.row_outcomes import matching_rows
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tests.faults.faulty_tables import make_tables
 from tests.faults.random_scans import run_scans
 from tests.faults.verdicts import verdict
 from tests.support.leaks import TaskWatch
-from tests.support.served_requests import served_request
+from tests.support.request_logs import served_request
 
 if TYPE_CHECKING:
     from pathlib import Path

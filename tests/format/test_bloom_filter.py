@@ -29,7 +29,7 @@ from coldparquet.format.parquet_thrift import BloomAlgorithm, BloomCompression, 
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import decimal_type_code
 from coldparquet.format.types import resolve_type
-from tests.support.bloom_files import (
+from tests.support.blooms import (
     bitset_of,
     bitset_of_hashes,
     domain_values,

@@ -15,9 +15,8 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from tests.support.paged_files import written
-from tests.support.parquet_fragments import parsed_footer
+from tests.support.parquet_footers import parsed_footer, with_changed_footer
 from tests.support.questdb_tables import GOLDEN
-from tests.support.tampered_parquet import with_changed_footer
 
 
 @pytest.mark.parametrize(

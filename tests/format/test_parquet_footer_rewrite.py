@@ -27,7 +27,7 @@ from coldparquet.format.thrift import (
     parse_fields,
     parse_structure_list,
 )
-from tests.support.parquet_fragments import (
+from tests.support.parquet_footers import (
     appended_to,
     footer_bytes,
     parsed_footer,

@@ -15,7 +15,7 @@ from coldparquet.format.parquet_footer import (
     encode_questdb_json,
     parse_questdb_json,
 )
-from tests.support.parquet_fragments import parsed_footer
+from tests.support.parquet_footers import parsed_footer
 from tests.support.questdb_tables import PARTITIONS, GoldenPartition
 
 MINIMAL: dict[str, Any] = {"version": 1, "schema": [{"column_type": 5, "column_top": 0}]}

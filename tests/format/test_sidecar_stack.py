@@ -12,7 +12,7 @@ from coldparquet.format.blooms import BloomPlaces, locate_blooms
 from coldparquet.format.page_index import page_index_starts
 from coldparquet.format.sidecar import Sidecar, SidecarStack, parse_sidecar, stack_alike
 from coldparquet.format.sidecar_writer import encode_sidecar
-from tests.support.sidecar_strategies import contents, row_groups
+from tests.support.sidecars import contents, row_groups
 
 
 @st.composite

@@ -14,8 +14,8 @@ from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_dump import describe_sidecar
-from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
 from coldparquet.format.sidecar_from_footer import convert_chunk
+from coldparquet.format.sidecar_header import CoveringIndexEntry, ScratchpadEntry
 from coldparquet.format.sidecar_writer import (
     BoundSpec,
     ChunkSpec,
@@ -27,8 +27,7 @@ from coldparquet.format.sidecar_writer import (
     encode_sidecar,
 )
 from coldparquet.ranges import ByteRange
-from tests.support.sidecar_assertions import assert_says
-from tests.support.sidecar_strategies import contents
+from tests.support.sidecars import assert_says, contents
 
 
 @given(content=contents())

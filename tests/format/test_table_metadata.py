@@ -25,7 +25,7 @@ from coldparquet.format.table_metadata import (
 )
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.type_codes import type_name
-from tests.support.metadata_files import Slot, make_meta
+from tests.support.table_files import Slot, make_meta
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
 TABLES = sorted(path.parent for path in GOLDEN.glob("*/table"))

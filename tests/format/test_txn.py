@@ -12,7 +12,7 @@ from coldparquet.errors import FormatError
 from coldparquet.format.partition_names import PartitionInterval, recorded_directory_name
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import Lag, PartitionRecord, PartitionRecords, parse_txn, parse_version
-from tests.support.txn_files import I64_MAX, I64_MIN, as_values, make_txn, patched
+from tests.support.table_files import I64_MAX, I64_MIN, as_values, make_txn, patched
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
 STATES = sorted([*GOLDEN.glob("*/table/_txn"), *GOLDEN.glob("*/expected/snapshots/*/_txn")])

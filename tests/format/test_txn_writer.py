@@ -20,7 +20,7 @@ from coldparquet.format.txn import (
     parse_txn,
     replace_partitions,
 )
-from tests.support.txn_files import as_values, make_txn
+from tests.support.table_files import as_values, make_txn
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
 STATES = sorted([*GOLDEN.glob("*/table/_txn"), *GOLDEN.glob("*/expected/snapshots/*/_txn")])

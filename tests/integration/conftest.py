@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.live_questdb import LiveQuestDB
+from tests.support.live_questdb import LiveQuestDB, LiveTable
 from tests.support.live_servers import (
     REQUIRED_VARIABLE,
     LiveS3,
@@ -19,12 +19,11 @@ from tests.support.live_servers import (
     live_toxiproxy,
     live_versitygw,
 )
-from tests.support.live_tables import LiveTable
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from tests.support.live_toxiproxy import LiveToxiproxy
+    from tests.support.live_servers import LiveToxiproxy
 
 SHOWN_LOG_LINES = 60
 

@@ -21,8 +21,7 @@ from tests.support.random_tables import assert_identical
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.support.live_servers import LiveS3
-    from tests.support.live_toxiproxy import LiveToxiproxy
+    from tests.support.live_servers import LiveS3, LiveToxiproxy
 
 pytestmark = pytest.mark.integration
 

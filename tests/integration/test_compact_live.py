@@ -11,8 +11,8 @@ import coldparquet as cp
 from coldparquet.errors import InvalidInputError
 from coldparquet.write import WriteOptions
 from coldparquet.write.compact import CompactionOptions, compact_table
+from tests.support.live_questdb import SHAPES, LiveTable
 from tests.support.live_servers import live_questdb
-from tests.support.live_tables import SHAPES, LiveTable
 from tests.support.questdb_tables import assert_same_rows
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from tests.support.live_servers import LiveS3
-    from tests.support.live_toxiproxy import LiveToxiproxy
+    from tests.support.live_servers import LiveS3, LiveToxiproxy
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import ObjectChangedError
-from tests.support.live_tables import DAILY, LiveTable, TableShape
+from tests.support.live_questdb import DAILY, LiveTable, TableShape
 from tests.support.questdb_tables import assert_same_rows
 
 if TYPE_CHECKING:

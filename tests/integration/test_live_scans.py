@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import coldparquet as cp
-from tests.support.live_tables import SHAPES, LiveTable, TableShape
+from tests.support.live_questdb import SHAPES, LiveTable, TableShape
 from tests.support.questdb_tables import assert_same_rows
 
 pytestmark = pytest.mark.integration

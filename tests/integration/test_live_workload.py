@@ -13,7 +13,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import NotFoundError, ObjectChangedError
-from tests.support.live_tables import DAILY, LiveTable
+from tests.support.live_questdb import DAILY, LiveTable
 from tests.support.questdb_tables import assert_same_rows
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.publish import PublishOptions, PublishReport, publish_table
-from tests.support.live_tables import DAILY, SHAPES, LiveTable
+from tests.support.live_questdb import DAILY, SHAPES, LiveTable
 from tests.support.questdb_tables import assert_same_rows
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.write import WriteOptions, write_table
 from tests.support.live_servers import live_questdb
-from tests.support.table_rows import DAY_US, START_US, in_order, read_table, same_rows, ticks
+from tests.support.written_tables import DAY_US, START_US, in_order, read_table, same_rows, ticks
 
 if TYPE_CHECKING:
     from pathlib import Path

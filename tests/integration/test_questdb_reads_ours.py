@@ -16,8 +16,8 @@ from coldparquet.format.txn import encode_txn, parse_txn, replace_partitions
 from coldparquet.publish import publish_table
 from coldparquet.write.options import Codec, WriteOptions
 from coldparquet.write.partition import write_partition
+from tests.support.live_questdb import DAILY, SHAPES, LiveTable
 from tests.support.live_servers import live_questdb
-from tests.support.live_tables import DAILY, SHAPES, LiveTable
 from tests.support.questdb_tables import assert_same_rows
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from coldparquet.scan.evidence import BLOOM_REASON
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
-from tests.support.bloom_files import encoded_header, file_with_blooms, sidecar_in_memory
-from tests.support.parquet_fragments import footer_bytes, parsed_footer
+from tests.support.blooms import encoded_header, file_with_blooms, sidecar_in_memory
+from tests.support.parquet_footers import footer_bytes, parsed_footer
 from tests.support.questdb_tables import copy_parquet_partitions
 from tests.support.table_copies import copy_table
 

@@ -20,7 +20,7 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
 from tests.support.paged_files import PagedFile, assert_same_pages, pages_beside, pages_by_chunk, written
 from tests.support.questdb_tables import PARTITIONS, copy_parquet_partitions
-from tests.support.quoting_store import QuotingStore
+from tests.support.small_tables import QuotingStore
 from tests.support.table_copies import copy_table
 
 TABLES = sorted({partition.table for partition in PARTITIONS})

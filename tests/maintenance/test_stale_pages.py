@@ -15,7 +15,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.storage.local import LocalStore
 from tests.support.paged_files import PagedFile, written
-from tests.support.quoting_store import QuotingStore
+from tests.support.small_tables import QuotingStore
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:

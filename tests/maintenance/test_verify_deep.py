@@ -22,7 +22,7 @@ from coldparquet.maintenance.verify import verify_table
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.requests import StoredChecksum
 from tests.support.archive_store import ArchiveStore
-from tests.support.bloom_files import file_with_blooms
+from tests.support.blooms import file_with_blooms
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ import coldparquet as cp
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.pieces.encode import encode_piece
 from coldparquet.pieces.frame import frame_content, unframe_content
-from tests.support.piece_tables import day_file, store_of_days
 from tests.support.questdb_tables import GOLDEN
 from tests.support.read_pieces import read_logged
+from tests.support.small_tables import day_file, store_of_days
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

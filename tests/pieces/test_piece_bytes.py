@@ -25,8 +25,8 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet_bench.trades import DAY_COLUMNS, day_name, trades
 from coldparquet_testing.simulator import ColdStoreServer
-from tests.support.piece_tables import data_path, day_file, store_of_days
 from tests.support.read_pieces import read_logged
+from tests.support.small_tables import data_path, day_file, store_of_days
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,12 +13,11 @@ from coldparquet.format.txn import encode_txn, parse_txn
 from coldparquet.maintenance.index import index_table
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.stores import Failure, FaultStore
-from tests.support.altered_tables import change_type
-from tests.support.piece_tables import DAYS, data_path, day_file, store_of_days
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 from tests.support.random_tables import assert_identical
 from tests.support.read_pieces import read_logged, read_pieces
-from tests.support.table_copies import copy_table
+from tests.support.small_tables import DAYS, data_path, day_file, store_of_days
+from tests.support.table_copies import change_type, copy_table
 
 if TYPE_CHECKING:
     from pathlib import Path

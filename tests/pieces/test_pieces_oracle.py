@@ -13,8 +13,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
-from tests.support.random_questions import random_options, random_predicate
-from tests.support.random_tables import assert_identical, random_table
+from tests.support.random_tables import assert_identical, random_options, random_predicate, random_table
 from tests.support.read_pieces import read_pieces
 from tests.support.table_copies import copy_table
 

@@ -10,10 +10,10 @@ from coldparquet.plan.model import RowGroupRead
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.open import open_store
 from coldparquet_testing.simulator import ColdStoreServer
-from tests.support.piece_tables import DAYS, ROW_GROUPS_OF_DAY, data_path, day_file, store_of_days
 from tests.support.random_tables import assert_identical
 from tests.support.read_pieces import read_logged, read_pieces
 from tests.support.request_logs import data_requests
+from tests.support.small_tables import DAYS, ROW_GROUPS_OF_DAY, data_path, day_file, store_of_days
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.pipelines import ConvertJob, LocalEngine, run_pipeline
-from tests.support.other_layouts import LOGS
+from tests.support.small_tables import LOGS
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:

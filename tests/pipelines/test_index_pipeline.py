@@ -13,8 +13,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.pipelines import IndexJob, MigrateJob, VerifyJob, run_pipeline
 from coldparquet_testing.simulator import ColdStoreServer
-from tests.support.lakes import damage, fates, make_lake, partition_count
-from tests.support.table_copies import contents_of, copy_table
+from tests.support.table_copies import contents_of, copy_table, damage, fates, make_lake, partition_count
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,8 +17,8 @@ from coldparquet.options import StoreOptions
 from coldparquet.pipelines import CompactJob, IndexJob, LocalEngine, VerifyJob, run, run_pipeline
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
-from tests.support.lakes import fates, make_lake, partition_count
-from tests.support.written_partitions import trades
+from tests.support.table_copies import fates, make_lake, partition_count
+from tests.support.written_tables import trades
 
 if TYPE_CHECKING:
     from coldparquet.pipelines.model import PipelineReport

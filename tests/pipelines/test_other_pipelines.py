@@ -17,10 +17,9 @@ from coldparquet.maintenance.verify import verify_table
 from coldparquet.pipelines import CompactJob, ConvertJob, IndexJob, PublishJob, VerifyJob, run_pipeline
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet_testing.simulator import ColdStoreServer
-from tests.support.lakes import damage, expected_of, fates, make_lake
 from tests.support.questdb_tables import assert_same_rows, expected_rows, plain
-from tests.support.table_copies import contents_of, copy_table
-from tests.support.written_partitions import trades
+from tests.support.table_copies import contents_of, copy_table, damage, expected_of, fates, make_lake
+from tests.support.written_tables import trades
 
 if TYPE_CHECKING:
     from coldparquet.pipelines.model import Job

@@ -12,8 +12,8 @@ import coldparquet as cp
 from coldparquet.pipelines import IndexJob, TierJob, VerifyJob, run_pipeline
 from coldparquet.prices import PriceTable
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
-from tests.support.lakes import damage, expected_of, fates, make_lake
 from tests.support.questdb_tables import assert_same_rows
+from tests.support.table_copies import damage, expected_of, fates, make_lake
 
 if TYPE_CHECKING:
     from pathlib import Path

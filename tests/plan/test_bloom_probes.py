@@ -21,22 +21,29 @@ from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.types import canonical_type, resolve_type
 from coldparquet.plan.bind import (
-    BoundAnd,
     BoundComparison,
     BoundField,
     BoundIn,
     BoundIsNull,
-    BoundNot,
-    BoundOr,
     BoundPredicate,
 )
 from coldparquet.plan.blooms import BloomProbes, find_lookups
-from coldparquet.plan.predicate import Operator
+from coldparquet.plan.predicate import And, Not, Operator, Or
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.ranges import ByteRange
-from tests.support.bloom_files import bitset_of, domain_values, file_with_blooms, sidecar_to_keep
-from tests.support.bloom_probing import SIDECARS, ask, bound, fields_of, numbers_file, with_references
-from tests.support.parquet_fragments import parsed_footer
+from tests.support.blooms import (
+    SIDECARS,
+    ask,
+    bitset_of,
+    bound,
+    domain_values,
+    fields_of,
+    file_with_blooms,
+    numbers_file,
+    sidecar_to_keep,
+    with_references,
+)
+from tests.support.parquet_footers import parsed_footer
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:
@@ -257,9 +264,9 @@ def predicates(fields: dict[str, BoundField]) -> st.SearchStrategy[BoundPredicat
     return st.recursive(
         leaf,
         lambda parts: st.one_of(
-            st.lists(parts, min_size=1, max_size=3).map(lambda found: BoundAnd(tuple(found))),
-            st.lists(parts, min_size=1, max_size=3).map(lambda found: BoundOr(tuple(found))),
-            parts.map(BoundNot),
+            st.lists(parts, min_size=1, max_size=3).map(lambda found: And(tuple(found))),
+            st.lists(parts, min_size=1, max_size=3).map(lambda found: Or(tuple(found))),
+            parts.map(Not),
         ),
         max_leaves=6,
     )

@@ -8,8 +8,16 @@ import pytest
 
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.ranges import ByteRange
-from tests.support.bloom_files import encoded_header, sidecar_in_memory, sidecar_to_keep
-from tests.support.bloom_probing import ask, bound, fields_of, numbers_file, with_references
+from tests.support.blooms import (
+    ask,
+    bound,
+    encoded_header,
+    fields_of,
+    numbers_file,
+    sidecar_in_memory,
+    sidecar_to_keep,
+    with_references,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,9 +22,8 @@ from coldparquet.plan.reads import (
     rows_of,
     without_filter,
 )
-from tests.support.paged_columns import LONG, partitions
-from tests.support.paged_reads import four_pages, pieces, rows, selected, whole_read
-from tests.support.row_masks import selection_of
+from tests.support.paged_columns import LONG, four_pages, partitions, pieces, rows, selected, whole_read
+from tests.support.row_outcomes import selection_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -11,9 +11,18 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
 from coldparquet.plan.reads import defer_columns, read_pages, rows_of, split_into_runs
-from tests.support.paged_columns import LONG, Chunk, Partition, partitions
-from tests.support.paged_reads import four_pages, pieces, rows, selected, whole_read
-from tests.support.row_masks import selection_of
+from tests.support.paged_columns import (
+    LONG,
+    Chunk,
+    Partition,
+    four_pages,
+    partitions,
+    pieces,
+    rows,
+    selected,
+    whole_read,
+)
+from tests.support.row_outcomes import selection_of
 
 if TYPE_CHECKING:
     from coldparquet.plan.model import RowGroupRead

@@ -13,7 +13,7 @@ import pytest
 from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.plan.checks import PartitionCheck, check_partition
 from tests.support.paged_files import PagedFile
-from tests.support.parquet_fragments import parsed_footer
+from tests.support.parquet_footers import parsed_footer
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, GoldenPartition
 
 if TYPE_CHECKING:

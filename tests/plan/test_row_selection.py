@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
 from coldparquet.plan.model import RowSelection, selections_of
-from tests.support.row_masks import selection_of
+from tests.support.row_outcomes import selection_of
 
 ROWS = 24
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coldparquet.format.parquet_footer import writer_entry
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_footer import ScratchpadEntry
+from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_layout import Codec, PhysicalType, Repetition, column_flags
 from coldparquet.format.sidecar_writer import (
     BoundSpec,
@@ -28,7 +28,7 @@ from coldparquet.format.types import (
     encode_foreign_annotations,
 )
 from coldparquet.plan.sidecar_comparison import compare_sidecars
-from tests.support.sidecar_strategies import contents
+from tests.support.sidecars import contents
 
 if TYPE_CHECKING:
     from coldparquet.plan.advice import Finding

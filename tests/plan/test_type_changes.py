@@ -8,7 +8,7 @@ from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import ColumnType, ForeignAnnotation, canonical_type, resolve_type
 from coldparquet.plan.type_changes import can_convert, holds_same_values
-from tests.support.conversions import CONVERSIONS, REFUSED, GoldenConversion, type_named
+from tests.support.golden_values import CONVERSIONS, REFUSED, GoldenConversion, type_named
 
 INT32, INT64, BYTES, FIXED = (
     PhysicalType.INT32,

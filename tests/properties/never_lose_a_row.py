@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tests.properties.answers import check_answers
-from tests.support.random_questions import random_options, random_predicate
-from tests.support.random_tables import assert_identical, random_table
+from tests.support.random_tables import assert_identical, random_options, random_predicate, random_table
 from tests.support.row_outcomes import matching_rows
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
+from tests.support.parquet_footers import ChunkIndexes, with_changed_chunks, with_changed_indexes
 from tests.support.random_tables import assert_identical
 from tests.support.row_outcomes import matching_rows
-from tests.support.tampered_parquet import ChunkIndexes, with_changed_chunks, with_changed_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,9 +26,18 @@ from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.transfer import read_whole
 from coldparquet.write.compact import compact_table
-from tests.support.published_tables import NATIVE, SNAPSHOTS, TABLE, change_columns, put_in_state, read_rows
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
-from tests.support.table_copies import change_record, contents_of, copy_table
+from tests.support.table_copies import (
+    NATIVE,
+    SNAPSHOTS,
+    TABLE,
+    change_columns,
+    change_record,
+    contents_of,
+    copy_table,
+    put_in_state,
+    read_rows,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

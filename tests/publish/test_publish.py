@@ -17,18 +17,20 @@ from coldparquet.publish import PublishOptions, PublishProgress, parse_storage_c
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.transfer import read_whole
-from tests.support.published_tables import (
+from tests.support.questdb_tables import GOLDEN, PARTITIONS, assert_same_rows, expected_rows
+from tests.support.table_copies import (
     NATIVE,
     NATIVE_ROWS,
     SNAPSHOTS,
     TABLE,
     change_columns,
+    change_record,
+    contents_of,
+    copy_table,
     expected_published_rows,
     put_in_state,
     read_rows,
 )
-from tests.support.questdb_tables import GOLDEN, PARTITIONS, assert_same_rows, expected_rows
-from tests.support.table_copies import change_record, contents_of, copy_table
 
 if TYPE_CHECKING:
     from pathlib import Path

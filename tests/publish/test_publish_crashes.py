@@ -16,15 +16,15 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.transfer import read_whole
 from coldparquet_testing.stores import DyingStore
 from tests.support.crash_points import few_or_all_points, tried
-from tests.support.published_tables import (
+from tests.support.questdb_tables import assert_same_rows, plain
+from tests.support.table_copies import (
     TABLE,
     change_columns,
+    copy_table,
     expected_published_rows,
     put_in_state,
     read_rows,
 )
-from tests.support.questdb_tables import assert_same_rows, plain
-from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

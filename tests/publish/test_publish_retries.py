@@ -12,9 +12,8 @@ from coldparquet.publish import publish_table
 from coldparquet.storage import retry, transfer
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
-from tests.support.published_tables import TABLE, expected_published_rows, read_rows
 from tests.support.questdb_tables import assert_same_rows
-from tests.support.table_copies import copy_table
+from tests.support.table_copies import TABLE, copy_table, expected_published_rows, read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,9 +25,17 @@ from coldparquet.storage.fsspec_store import FsspecStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.transfer import read_whole
-from tests.support.published_tables import NATIVE, SNAPSHOTS, TABLE, expected_published_rows, put_in_state, read_rows
 from tests.support.questdb_tables import GOLDEN, assert_same_rows
-from tests.support.table_copies import contents_of, copy_table
+from tests.support.table_copies import (
+    NATIVE,
+    SNAPSHOTS,
+    TABLE,
+    contents_of,
+    copy_table,
+    expected_published_rows,
+    put_in_state,
+    read_rows,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

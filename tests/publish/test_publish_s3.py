@@ -14,10 +14,9 @@ from coldparquet.storage.log import TraceStore
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.stores import DyingStore
-from tests.support.published_tables import TABLE, expected_published_rows, put_in_state, read_rows
 from tests.support.questdb_tables import assert_same_rows
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
-from tests.support.table_copies import copy_table
+from tests.support.table_copies import TABLE, copy_table, expected_published_rows, put_in_state, read_rows
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -17,8 +17,17 @@ from coldparquet.errors import (
     ObjectChangedError,
 )
 from coldparquet.maintenance.migrate import migrate_table
-from tests.support.archive_store import ArchiveStore
-from tests.support.archived_days import DAYS, FIRST_DAY_US, ROWS, data_path, fill, make_day, make_store, opened
+from tests.support.archive_store import (
+    DAYS,
+    FIRST_DAY_US,
+    ROWS,
+    ArchiveStore,
+    data_path,
+    fill,
+    make_day,
+    make_store,
+    opened,
+)
 from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:

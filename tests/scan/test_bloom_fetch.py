@@ -19,10 +19,18 @@ from coldparquet.ranges import ByteRange
 from coldparquet.scan.evidence import BLOOM_REASON, fetch_blooms
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.log import TraceStore
+from coldparquet.storage.log import TraceStore, metadata_requests
 from coldparquet.storage.memory import MemoryStore
-from tests.support.bloom_files import file_with_blooms, sidecar_in_memory, sidecar_to_keep
-from tests.support.bloom_probing import SIDECARS, bound, fields_of, numbers_file, with_references
+from tests.support.blooms import (
+    SIDECARS,
+    bound,
+    fields_of,
+    file_with_blooms,
+    numbers_file,
+    sidecar_in_memory,
+    sidecar_to_keep,
+    with_references,
+)
 
 if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
@@ -48,8 +56,8 @@ async def fetched(
     file: bytes, probes: BloomProbes, coalescing: Coalescing
 ) -> tuple[list[MetadataRequest], TraceStore, tuple[str, ...]]:
     trace = TraceStore(MemoryStore({PATH: file}))
-    spent: list[MetadataRequest] = []
-    answers = await fetch_blooms(CheckedStore(trace), PATH, probes, coalescing=coalescing, may_grow=False, spent=spent)
+    with metadata_requests() as spent:
+        answers = await fetch_blooms(CheckedStore(trace), PATH, probes, coalescing=coalescing, may_grow=False)
     assert [(request.path, request.byte_range) for request in spent] == [
         (record.path, record.byte_range) for record in trace.records
     ]
@@ -92,9 +100,9 @@ async def test_all_requests_of_a_round_trip_are_in_flight_together() -> None:
     file, _ = numbers_file()
     store = _AnswersTogether(MemoryStore({PATH: file}), count=4)
     probes = probes_of("id = 5", SIDECARS["external"](file))
-    spent: list[MetadataRequest] = []
     async with asyncio.timeout(60):
-        await fetch_blooms(store, PATH, probes, coalescing=SINGLE, may_grow=False, spent=spent)
+        with metadata_requests() as spent:
+            await fetch_blooms(store, PATH, probes, coalescing=SINGLE, may_grow=False)
     assert len(spent) == 4
 
 
@@ -124,7 +132,7 @@ async def test_a_file_that_was_replaced_is_noticed() -> None:
         await fetched(file[:-1], probes_of("id = 5", sidecar), FAST)
     with pytest.raises(NotFoundError):
         await fetch_blooms(
-            CheckedStore(MemoryStore()), PATH, probes_of("id = 5", sidecar), coalescing=FAST, may_grow=False, spent=[]
+            CheckedStore(MemoryStore()), PATH, probes_of("id = 5", sidecar), coalescing=FAST, may_grow=False
         )
 
 

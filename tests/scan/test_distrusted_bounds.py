@@ -23,8 +23,7 @@ from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.maintenance.index import index_table
 from tests.support.paged_files import pages_beside, written
-from tests.support.parquet_fragments import parsed_footer
-from tests.support.tampered_parquet import ChunkIndexes, with_changed_footer, with_changed_indexes
+from tests.support.parquet_footers import ChunkIndexes, parsed_footer, with_changed_footer, with_changed_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,16 +151,12 @@ async def test_out_of_line_bounds_of_no_bytes_are_no_empty_texts(tmp_path: Path,
     await index_table(partition)
     sidecar = parse_sidecar((partition / "_pm").read_bytes())
     changed = bytearray(sidecar.file)
-    flags_place = sidecar.blocks.offset_of(0, 1) + sidecar_layout.STAT_FLAGS_BYTE
+    flags_place = sidecar.blocks.offset_of(0, 0, "stat_flags")
     for side in sides:
-        shift, word = (
-            (0, sidecar_layout.CHUNK_MIN_WORD)
-            if side == "min"
-            else (sidecar_layout.STAT_MAX_SHIFT, sidecar_layout.CHUNK_MAX_WORD)
-        )
+        shift = 0 if side == "min" else sidecar_layout.STAT_MAX_SHIFT
         changed[flags_place] |= (sidecar_layout.STAT_PRESENT | sidecar_layout.STAT_EXACT) << shift
         changed[flags_place] &= ~(sidecar_layout.STAT_INLINED << shift)
-        struct.pack_into("<Q", changed, sidecar.blocks.offset_of(0, 1 + word), 0)
+        struct.pack_into("<Q", changed, sidecar.blocks.offset_of(0, 0, side), 0)
     place = sidecar.footer.checksum_offset
     struct.pack_into("<I", changed, place, zlib.crc32(changed[sidecar_layout.CHECKSUM_START : place]))
     (partition / "_pm").write_bytes(changed)

@@ -13,7 +13,7 @@ import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet_testing.stores import FaultStore, Hang
-from tests.support.eventually import eventually
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
 from coldparquet_testing.stores import LatencyStore
-from tests.support.eventually import eventually
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from coldparquet.storage.base import ObjectStore

@@ -17,7 +17,8 @@ import coldparquet as cp
 from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
-from tests.support.answers import (
+from tests.support.questdb_tables import GOLDEN
+from tests.support.small_tables import (
     DAY_US,
     FIRST_DAY_US,
     data_reasons,
@@ -27,7 +28,6 @@ from tests.support.answers import (
     store_of,
     trades_of,
 )
-from tests.support.questdb_tables import GOLDEN
 
 if TYPE_CHECKING:
     from pathlib import Path

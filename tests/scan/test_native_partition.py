@@ -26,7 +26,7 @@ from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from tests.support.native_tables import NATIVE_PARTITIONS, NativePartition, native_partition, read_native
+from tests.support.native_partitions import NATIVE_PARTITIONS, NativePartition, native_partition, read_native
 from tests.support.questdb_tables import assert_same_rows
 from tests.support.table_copies import copy_table
 

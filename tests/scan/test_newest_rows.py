@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import coldparquet as cp
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.maintenance.index import index_table
-from tests.support.answers import (
+from tests.support.questdb_tables import GOLDEN
+from tests.support.small_tables import (
     FIRST_DAY_US,
     data_reasons,
     day_of_trades,
@@ -23,7 +24,6 @@ from tests.support.answers import (
     store_of,
     trades_of,
 )
-from tests.support.questdb_tables import GOLDEN
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,7 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition import write_partition
 from coldparquet_bench.planning import made_up_content, parquet_size_bytes, partition_name
-from tests.support.quoting_store import QuotingStore
+from tests.support.small_tables import QuotingStore
 
 if TYPE_CHECKING:
     from pathlib import Path

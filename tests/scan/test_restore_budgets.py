@@ -10,7 +10,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import ArchivedObjectError, BudgetExceededError, InvalidInputError
 from coldparquet.prices import PriceTable
-from tests.support.archived_days import DAYS, ROWS, make_store, opened
+from tests.support.archive_store import DAYS, ROWS, make_store, opened
 
 
 @pytest.mark.parametrize("limit", [{"max_usd": 0.0}, {"max_usd": 1e-4}, {"max_bytes": 0}, {"max_requests": 0}])

@@ -16,7 +16,7 @@ from coldparquet.table_scan import Scan
 from coldparquet.write import WriteOptions, write_partition
 from tests.support.growing_tables import GrowingTable
 from tests.support.questdb_tables import GOLDEN
-from tests.support.written_partitions import SECOND_US, assert_same_rows, trades
+from tests.support.written_tables import SECOND_US, assert_same_rows, trades
 
 if TYPE_CHECKING:
     from collections.abc import Callable

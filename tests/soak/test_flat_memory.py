@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.soak.flat_memory import REQUESTS_IN_FLIGHT, growth, most_at_once, soak
-from tests.support.served_requests import served_request
+from tests.support.request_logs import served_request
 
 MB = 1_000_000
 MINUTES = 10

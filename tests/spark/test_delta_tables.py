@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
-from tests.support.lakes import expected_of, make_lake
 from tests.support.live_servers import is_installed
 from tests.support.questdb_tables import assert_same_rows
 from tests.support.spark_jobs import convert_through_delta
 from tests.support.spark_sessions import ROOT, run_in_spark
+from tests.support.table_copies import expected_of, make_lake
 
 if TYPE_CHECKING:
     from pathlib import Path

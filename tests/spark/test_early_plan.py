@@ -22,7 +22,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.spark.reader import PiecesPartition
 from coldparquet.spark.source import DefaultSource
 from coldparquet_testing.simulator import ColdStoreServer
-from tests.support.written_partitions import trades
+from tests.support.written_tables import trades
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

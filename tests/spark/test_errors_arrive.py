@@ -20,7 +20,7 @@ from coldparquet.spark.source import DefaultSource
 from tests.spark.test_stream_query import await_end
 from tests.support.failing_source import ERROR, ERRORS, FAIL_AT, NAME, FailingSource
 from tests.support.spark_jobs import make_trades
-from tests.support.table_rows import ticks
+from tests.support.written_tables import ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

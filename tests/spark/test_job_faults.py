@@ -10,8 +10,8 @@ from pyspark.errors import PySparkException
 
 import coldparquet.spark as cold
 from coldparquet.errors import NotFoundError, ObjectChangedError
-from tests.support.answers import day_of_trades
 from tests.support.live_servers import REQUIRED_VARIABLE, is_installed, live_minio
+from tests.support.small_tables import day_of_trades
 from tests.support.spark_jobs import COLUMNS, DAYS, ROWS, WHERE, make_trades, prices, prices_found
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from coldparquet.errors import NotFoundError
 from coldparquet.spark import planning
 from coldparquet.spark.source import DefaultSource
 from coldparquet.table import Table
-from tests.support.written_partitions import trades
+from tests.support.written_tables import trades
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,8 +22,7 @@ from coldparquet.spark.source import DefaultSource
 from coldparquet.spark.task_settings import TaskSettings
 from coldparquet.spark.writer import ColdParquetWriter
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, ServedRequest
-from tests.support.table_rows import ticks
-from tests.support.written_partitions import trades
+from tests.support.written_tables import ticks, trades
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,9 +22,8 @@ from coldparquet.pipelines import (
 )
 from coldparquet.spark.engine import SparkEngine
 from coldparquet_testing.simulator import ColdStoreServer
-from tests.support.lakes import damage, expected_of, make_lake
 from tests.support.questdb_tables import assert_same_rows
-from tests.support.table_copies import copy_table
+from tests.support.table_copies import copy_table, damage, expected_of, make_lake
 
 if TYPE_CHECKING:
     from pathlib import Path

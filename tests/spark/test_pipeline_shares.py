@@ -14,7 +14,7 @@ from coldparquet.errors import ColdParquetError, InvalidInputError, StorageError
 from coldparquet.pipelines import IndexJob
 from coldparquet.pipelines.model import Access, Lake, LakeStores, WorkItem, WorkResult, job_as_dict
 from coldparquet.spark.engine import SparkEngine, deal, run_shares
-from tests.support.lakes import damage, make_lake, partition_count
+from tests.support.table_copies import damage, make_lake, partition_count
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,8 +16,8 @@ from coldparquet.cli.commands import app
 from coldparquet.pipelines import ConvertJob, IndexJob, run_pipeline
 from coldparquet.spark.engine import SparkEngine
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
-from tests.support.lakes import damage, expected_of, fates, make_lake, partition_count
 from tests.support.questdb_tables import assert_same_rows
+from tests.support.table_copies import damage, expected_of, fates, make_lake, partition_count
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -32,7 +32,7 @@ from coldparquet.spark.reader import FilteringReader, PiecesPartition, TableRead
 from coldparquet.spark.source import DefaultSource
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import copy_parquet_partitions
-from tests.support.written_partitions import trades
+from tests.support.written_tables import trades
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,8 +14,8 @@ import pytest
 
 from coldparquet.pipelines import LocalEngine
 from pyspark_coldparquet import submit
-from tests.support.lakes import make_lake, partition_count
 from tests.support.spark_sessions import JOB_TIMEOUT_S, MASTER, ROOT, environment, session_settings
+from tests.support.table_copies import make_lake, partition_count
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import coldparquet as cp
-from tests.support.spark_copies import ROWS, SETTINGS, write_and_read_with_copies
+from tests.support.spark_jobs import ROWS, SETTINGS, write_and_read_with_copies
 from tests.support.spark_sessions import run_in_spark
 
 pytestmark = [

@@ -13,7 +13,7 @@ from coldparquet.format.partition_names import PartitionInterval, partition_floo
 from coldparquet.spark import error_of, write
 from coldparquet.spark.writer import partition_expression
 from coldparquet_testing.simulator import ColdStoreServer
-from tests.support.table_rows import DAY_US, START_US, in_order, names_in, overwritten, same_rows, ticks
+from tests.support.written_tables import DAY_US, START_US, in_order, names_in, overwritten, same_rows, ticks
 
 if TYPE_CHECKING:
     from pathlib import Path

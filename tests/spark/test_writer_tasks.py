@@ -29,7 +29,7 @@ import coldparquet as cp
 from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.spark.writer import ColdParquetWriter, StagedParts, WriterOptions, partition_expression, write
-from tests.support.table_rows import in_order, names_in, overwritten, same_rows, ticks
+from tests.support.written_tables import in_order, names_in, overwritten, same_rows, ticks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,7 +104,7 @@ def test_what_could_not_be_removed_is_logged(
         writer = on_driver(tmp_path / "t")
         writer.commit([in_task(writer, rows)])
         assert not caplog.messages
-        monkeypatch.setattr(import_module("coldparquet.write.commit"), "release_versions", keep)
+        monkeypatch.setattr(import_module("coldparquet.write.table"), "release_versions", keep)
         writer = on_driver(tmp_path / "t", if_exists="append")
         writer.commit([in_task(writer, rows)])
     (message,) = caplog.messages

@@ -14,7 +14,7 @@ from coldparquet.storage.hedge import BUDGET_SHARE, LEAST_SAMPLES, HedgedStore, 
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.retry import FIRST_WAIT_S
 from coldparquet_testing.store_contract import CONTENT, request_for
-from tests.support.virtual_time import run_in_virtual_time
+from tests.support.waiting import run_in_virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,12 +23,12 @@ from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.store_contract import request_for
-from tests.support.scripted_server import Script, client_has_gone, raw, refuse, respond, scripted_server
+from tests.support.http_servers import Script, client_has_gone, raw, refuse, respond, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.support.scripted_server import Answer
+    from tests.support.http_servers import Answer
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.retry import RetryStore
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.store_contract import request_for
-from tests.support.scripted_server import Script, client_has_gone, refuse, respond, scripted_server
+from tests.support.http_servers import Script, client_has_gone, refuse, respond, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from tests.support.scripted_server import Answer
+    from tests.support.http_servers import Answer
 
 CONTENT = bytes(range(256)) * 400
 ETAG = '"version-1"'

@@ -18,7 +18,7 @@ from coldparquet.storage.s3.identity import parse_s3_options, resolve_account
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreOptions
 from coldparquet_testing.store_contract import request_for
-from tests.support.scripted_server import respond, scripted_server
+from tests.support.http_servers import respond, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

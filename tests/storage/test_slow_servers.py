@@ -19,7 +19,7 @@ from coldparquet.storage.requests import Upload, UploadedPart
 from coldparquet.storage.s3 import xml
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.store_contract import request_for
-from tests.support.scripted_server import scripted_server
+from tests.support.http_servers import scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable

@@ -20,7 +20,7 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.open import stack_store
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet_testing.store_contract import request_for
-from tests.support.virtual_time import run_in_virtual_time
+from tests.support.waiting import run_in_virtual_time
 
 FIRST_BYTE_S, BANDWIDTH_BYTES_PER_S = 0.030, 90e6
 SLOW_FACTOR = 20

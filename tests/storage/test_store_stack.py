@@ -21,7 +21,7 @@ from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.store_contract import CONTENT, request_for
 from coldparquet_testing.stores import Failure, FaultStore, Hang, scripted
-from tests.support.scripted_server import client_has_gone, respond, scripted_server
+from tests.support.http_servers import client_has_gone, respond, scripted_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -15,7 +15,7 @@ from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.web import WebCall, WebConnection, parse_web_options
 from coldparquet_testing.store_contract import CONTENT
-from tests.support.web_sites import Site, fetch, ranges, respond, web_site
+from tests.support.http_servers import Site, fetch, ranges, respond, web_site
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,12 +41,12 @@ def site(sites: tuple[Site, Site]) -> Site:
     return sites[0]
 
 
-def was_told_the_secret(request: web.Request) -> bool:
+def was_told_the_secret(request: web.BaseRequest) -> bool:
     return "hunter2" in f"{request.raw_path} {dict(request.headers)}"
 
 
 async def test_redirections_within_the_host_keep_the_credentials(site: Site) -> None:
-    async def move(request: web.Request) -> web.StreamResponse:
+    async def move(request: web.BaseRequest) -> web.StreamResponse:
         if request.path != "/moved":
             return web.Response(status=302, headers={"Location": "/moved"})
         return await ranges(request)
@@ -81,7 +81,7 @@ async def test_other_hosts_are_told_no_credentials(sites: tuple[Site, Site], sta
 async def test_whoever_is_sent_back_is_a_stranger(sites: tuple[Site, Site]) -> None:
     home, other = sites
 
-    async def answer(request: web.Request) -> web.StreamResponse:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
         return await (ranges if request.path == "/back" else respond(302, Location=other.url))(request)
 
     home.answer, other.answer = answer, respond(302, Location=str(URL(home.url).with_path("/back")))

@@ -32,8 +32,7 @@ from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.web import parse_index_page
 from coldparquet_testing.store_contract import CONTENT, request_for
-from tests.support.scripted_server import client_has_gone
-from tests.support.web_sites import Site, fetch, ranges, respond, web_site
+from tests.support.http_servers import Site, client_has_gone, fetch, ranges, respond, web_site
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -278,7 +277,7 @@ async def test_a_server_that_ignores_ranges(site: Site) -> None:
 
 
 async def test_a_body_that_breaks_off_keeps_what_arrived(site: Site) -> None:
-    async def break_off(request: web.Request) -> web.StreamResponse:
+    async def break_off(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(
             status=206, headers={"Content-Range": WHOLE, "Content-Length": "4", "ETag": '"1"'}
         )
@@ -296,7 +295,7 @@ async def test_a_body_that_breaks_off_keeps_what_arrived(site: Site) -> None:
 
 
 async def test_a_server_that_hangs(site: Site) -> None:
-    async def hang(request: web.Request) -> web.StreamResponse:
+    async def hang(request: web.BaseRequest) -> web.StreamResponse:
         await client_has_gone(request)
         return web.Response()
 
@@ -313,7 +312,7 @@ async def test_a_server_that_hangs(site: Site) -> None:
 async def test_cancelling_closes_the_connection(site: Site) -> None:
     arrived = asyncio.Event()
 
-    async def wait(request: web.Request) -> web.StreamResponse:
+    async def wait(request: web.BaseRequest) -> web.StreamResponse:
         arrived.set()
         await client_has_gone(request)
         return web.Response()

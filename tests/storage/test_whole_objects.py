@@ -19,7 +19,7 @@ from coldparquet.storage.transfer import read_whole
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from coldparquet_testing.store_contract import request_for
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
-from tests.support.served_requests import finished_requests
+from tests.support.request_logs import finished_requests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -102,7 +102,7 @@ async def test_a_checksum_is_that_of_one_version(store: ObjectStore, server: Col
     checked = CheckedStore(store)
     await checked.info(PATH)
     (tmp_path / PATH).write_bytes(CONTENT[::-1])
-    checked.forget(PATH)
+    checked.versions.forget(PATH)
     assert (await checked.get(request_for(PATH, ByteRange(0, len(CONTENT))))).data == CONTENT[::-1]
     assert [request.method for request in await finished_requests(server)] == ["HEAD", "GET"]
 

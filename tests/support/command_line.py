@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Protocol
 
 _FRAME = dict.fromkeys(map(ord, "│╭╮╰╯─"), " ")
 

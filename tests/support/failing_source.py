@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
@@ -18,10 +18,8 @@ from coldparquet.spark.task_settings import TaskSettings
 from coldparquet.spark.writer import ColdParquetWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
-
     from pyspark.sql.types import StructType
+
 
 ERRORS: dict[str, Callable[[str], Exception]] = {
     **{

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,12 +12,8 @@ from coldparquet.format.partition_records import PartitionRecord, PartitionRecor
 from coldparquet.format.table_metadata import MetadataSlot, TableMetadata, encode_table_metadata
 from coldparquet.format.txn import TableTransaction, encode_txn, replace_partitions
 from coldparquet.format.type_codes import TypeTag
+from coldparquet.storage.base import ObjectStore
 from coldparquet.write import WriteOptions, append_rows, write_partition
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.storage.base import ObjectStore
 
 DAY_US = 86_400_000_000
 _DESIGNATED = 1 << 17

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+from typing import Any
 
 _owner: ContextVar[object] = ContextVar("owner", default=None)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator
 import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -32,10 +33,8 @@ from coldparquet.format.sidecar_writer import (
 )
 from coldparquet.format.types import resolve_type
 from coldparquet.plan.bind import BoundField, BoundPredicate, bind
+from coldparquet.plan.model import RowGroupRead, RowSelection
 from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 Pair = tuple[bytes | None, bytes | None]
 
@@ -384,3 +383,53 @@ def predicates(kinds: Sequence[Kind]) -> st.SearchStrategy[Predicate]:
         ),
         max_leaves=5,
     )
+
+
+# --- Reads of partitions that are metadata alone, and how to look at them ---------------------------------------------
+
+
+def whole_read(
+    partition: Partition, row_group: int, columns: Sequence[int], made: tuple[int, ...] = ()
+) -> RowGroupRead:
+    chunks = [partition.sidecar.chunks(column) for column in columns]
+    starts = np.array([chunk.byte_range_start[row_group] for chunk in chunks], dtype=np.int64)
+    lengths = np.array([chunk.total_compressed_bytes[row_group] for chunk in chunks], dtype=np.int64)
+    return RowGroupRead(
+        partition_index=0,
+        row_group=row_group,
+        row_group_rows=int(partition.sidecar.row_counts[row_group]),
+        selection=None,
+        columns=tuple(columns),
+        column_rows=(None,) * len(columns),
+        piece_columns=np.arange(len(columns)),
+        piece_starts=starts,
+        piece_stops=starts + lengths,
+        made_columns=made,
+        all_rows_match=False,
+    )
+
+
+def pieces(read: RowGroupRead) -> list[tuple[int, int, int]]:
+    """Sidecar index of the column, start and stop of each piece."""
+    columns = [read.columns[position] for position in read.piece_columns.tolist()]
+    return list(zip(columns, read.piece_starts.tolist(), read.piece_stops.tolist(), strict=True))
+
+
+def rows(selection: RowSelection | None) -> list[tuple[int, int]] | None:
+    return None if selection is None else list(zip(selection.starts.tolist(), selection.stops.tolist(), strict=True))
+
+
+def selected(*ranges: tuple[int, int]) -> RowSelection:
+    starts, stops = np.array(ranges, dtype=np.int64).T
+    return RowSelection.of_ranges(starts, stops)
+
+
+def four_pages(*, dictionary_bytes: int = 0, rows_known: int = 3) -> Partition:
+    """Three columns of 40 rows in pages of 10 rows, 100 bytes each; the last ones may be of unknown pages."""
+    starts = [0, 10, 20, 30]
+    chunks = [
+        Chunk(values=range(40), page_starts=starts if column < rows_known else None, page_bytes=[100] * (4 if column < rows_known else 1),
+              dictionary_bytes=dictionary_bytes)
+        for column in range(3)
+    ]  # fmt: skip
+    return Partition(kinds=[LONG] * 3, chunks=[chunks])

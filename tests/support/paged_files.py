@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +14,7 @@ import pyarrow.parquet as pq
 
 from coldparquet.format.page_headers import ChunkWalk, check_walked_pages
 from coldparquet.format.page_index import page_index_range, parse_page_index
-from coldparquet.format.pages import ChunkPlaces, chunk_places
+from coldparquet.format.pages import ChunkPlaces, PagesFound, PartitionPages, chunk_places
 from coldparquet.format.pages_file import parse_pages_file
 from coldparquet.format.parquet_footer import ParquetFooter, frame_footer
 from coldparquet.format.parquet_thrift import ColumnIndex, FileMetaData, OffsetIndex
@@ -20,13 +22,7 @@ from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.ranges import ByteRange
-from tests.support.parquet_fragments import footer_bytes, parsed_footer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from coldparquet.format.pages import PagesFound, PartitionPages
+from tests.support.parquet_footers import footer_bytes, parsed_footer
 
 ROWS = 6_000
 GROUP_ROWS = 2_500

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from coldparquet.options import ReadOptions
 from coldparquet.plan.coalescing import choose_coalescing
-from coldparquet.plan.model import PartitionRead, ReadPlan, RowGroupRead, StoreSpeed
+from coldparquet.plan.model import PartitionRead, PlannedRequest, ReadPlan, RowGroupRead, StoreSpeed
 from coldparquet.plan.requests import ReadsOfObject, plan_requests
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from coldparquet.plan.model import PlannedRequest
 
 Ranges = list[tuple[int, int]]
 SPEED = StoreSpeed(connections=32)

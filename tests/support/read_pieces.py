@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 import coldparquet as cp
-
-if TYPE_CHECKING:
-    from coldparquet.pieces import ScanPieces
-    from coldparquet.storage.log import RequestRecord
+from coldparquet.pieces import ScanPieces
+from coldparquet.storage.log import RequestRecord
 
 
 async def read_pieces(pieces: ScanPieces, **how: Any) -> pa.Table:

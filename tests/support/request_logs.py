@@ -1,17 +1,18 @@
-"""Assertions about the requests that a read sent."""
+"""Requests that a read sent, and that a simulated store saw."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Any
 
+from coldparquet.plan.model import ReadPlan
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.log import RequestRecord
+from coldparquet_testing.simulator import ColdStoreServer, ServedRequest
+from tests.support.waiting import eventually
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from coldparquet.plan.model import ReadPlan
-    from coldparquet.storage.log import RequestRecord
+# --- Assertions about the requests that a read sent -------------------------------------------------------------------
 
 
 def data_requests(log: Iterable[RequestRecord]) -> list[tuple[str, ByteRange]]:
@@ -71,3 +72,22 @@ def assert_plan_was_followed(plan: ReadPlan, log: Iterable[RequestRecord]) -> No
     if plan.round_trips < 2:
         assert sum(first_stage.values()) == len(sent)
         assert fetched == plan.bytes_fetched
+
+
+# --- Requests as a simulated store saw them: all of them, or made up --------------------------------------------------
+
+
+async def finished_requests(server: ColdStoreServer) -> tuple[ServedRequest, ...]:
+    """Return the requests of a server once it has noted the last one, which may be after its client has all of the answer."""
+    await eventually(lambda: server.requests_under_way == 0)
+    return server.requests
+
+
+def served_request(**facts: Any) -> ServedRequest:
+    """Return a GET of an object with these facts, and nothing remarkable besides."""
+    return ServedRequest(
+        **{
+            "operation": "GetObject", "method": "GET", "path": "bucket/x", "query": "", "range_header": None,
+            "status": 206, "started_s": 0.0, "finished_s": 0.0, "bytes_sent": 0,
+        } | facts,
+    )  # fmt: skip

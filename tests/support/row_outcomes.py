@@ -1,19 +1,27 @@
-"""Predicates evaluated value by value in plain Python, with SQL's rules for NULL: knows nothing of Arrow or of plans."""
+"""Which rows match: by plain Python with SQL's rules for NULL (it knows nothing of Arrow or plans), by the row filter, by masks."""
 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from coldparquet.decode import filter as row_filter
+from coldparquet.plan.bind import BoundPredicate
+from coldparquet.plan.model import RowSelection
+from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate
 from tests.support.random_values import literal_value
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+Columns: TypeAlias = Mapping[str, Sequence[Any]]
 
-    from coldparquet.plan.predicate import Predicate
 
-    Columns: TypeAlias = Mapping[str, Sequence[Any]]
+# --- Predicates evaluated value by value in plain Python, with SQL's rules for NULL: knows nothing of Arrow or of
+# plans
+
 
 Outcomes: TypeAlias = list[bool | None]
 
@@ -80,3 +88,22 @@ def _any(outcomes: Any) -> bool | None:
 
 def _negated(outcome: bool | None) -> bool | None:
     return None if outcome is None else not outcome
+
+
+# --- What the row filter says of every row: true, false or unknown ----------------------------------------------------
+
+
+def filter_outcomes(bound: BoundPredicate, table: pa.Table) -> list[bool | None]:
+    """Return the outcome of a predicate for each row; unknown (None) is what neither it nor its negation keeps."""
+    is_true, is_false = (row_filter.matching_rows(one, table).to_pylist() for one in (bound, Not(bound)))
+    assert not any(true and false for true, false in zip(is_true, is_false, strict=True))
+    return [True if true else False if false else None for true, false in zip(is_true, is_false, strict=True)]
+
+
+# --- Row selections from masks: the plainest way to say which rows are meant ------------------------------------------
+
+
+def selection_of(mask: npt.NDArray[np.bool_]) -> RowSelection:
+    """Select the rows where ``mask``, shape ``(rows,)``, is true."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    return RowSelection(starts=edges[::2].astype(np.int64), stops=edges[1::2].astype(np.int64))

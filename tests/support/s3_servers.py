@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import boto3
 from moto.server import ThreadedMotoServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MOTO_KEYS = {"key": "key", "secret": "secret"}
 

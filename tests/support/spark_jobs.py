@@ -6,12 +6,15 @@ import asyncio
 import os
 import signal
 import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 
 import coldparquet.spark as cold
 from coldparquet.maintenance.index import index_table
@@ -19,14 +22,13 @@ from coldparquet.pipelines import ConvertJob, IndexJob, run_pipeline
 from coldparquet.spark.engine import SparkEngine
 from coldparquet.spark.helpers import core_count
 from coldparquet.write import write_table
-from tests.support.answers import DAY_US, FIRST_DAY_US, day_of_trades
+from tests.support.small_tables import DAY_US, FIRST_DAY_US, day_of_trades
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
 
 DAYS, ROWS, ROW_GROUPS = 3, 2_000, 4
 COLUMNS = ("ts", "symbol", "price")
@@ -215,3 +217,56 @@ def write_table_of_times(url: str) -> str:
     rows = pa.table({"ts": pa.array([0], pa.timestamp("us", "UTC"))})
     asyncio.run(write_table(url, rows, timestamp="ts"))
     return url
+
+
+# --- Jobs in which Spark starts a second copy of a task that hangs, as ``spark.speculation`` has it do ----------------
+
+
+TASKS, COPIED_ROWS = 4, 400
+SETTINGS = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.5",
+    "spark.speculation.efficiency.enabled": "false",
+}
+_LONGEST_HANG_S = 240
+"""By then the copy has won, and Spark has ended the task that hangs."""
+
+
+def write_and_read_with_copies(spark: SparkSession, url: str, markers: str) -> dict[str, Any]:
+    """Write a table, and read it by the data source, each with one task whose first attempt hangs behind its first batch.
+
+    Returns:
+        The numbers of the rows that were read, and for both jobs the attempts of the task that hung.
+    """
+    micros = f"{FIRST_DAY_US} + (id % {TASKS}) * {DAY_US} + id"
+    numbers = spark.range(0, COPIED_ROWS, 1, TASKS).selectExpr(f"timestamp_micros({micros}) as ts", "id as number")
+    slow_write = numbers.mapInArrow(_hanging_once(Path(markers, "write")), numbers.schema)
+    slow_write.write.format("coldparquet").option("timestamp", "ts").mode("append").save(url)
+    source = spark.read.format("coldparquet").options(pieces=str(TASKS), batch_rows="10").load(url)
+    slow_read = source.mapInArrow(_hanging_once(Path(markers, "read")), source.schema)
+    return {
+        "numbers": sorted(row.number for row in slow_read.collect()),
+        "counted": cold.count(spark, url),
+        "attempts": {name: len(list(Path(markers, name).iterdir())) for name in ("write", "read")},
+    }
+
+
+def _hanging_once(marks: Path) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a step that passes batches on; the first attempt of the first task hangs between two of them."""
+    marks.mkdir(parents=True)
+
+    def pass_on(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task: Any = TaskContext.get()
+        hangs = task.partitionId() == 0 and task.attemptNumber() == 0
+        if task.partitionId() == 0:
+            Path(marks, str(task.taskAttemptId())).touch()
+        for batch in batches:
+            half = batch.num_rows // 2
+            yield batch[:half]
+            if hangs:
+                time.sleep(_LONGEST_HANG_S)
+            yield batch[half:]
+
+    return pass_on

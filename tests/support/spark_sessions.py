@@ -13,14 +13,14 @@ import signal
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from pyspark.sql import SparkSession
+
 
 Mode: TypeAlias = Literal["local", "cluster", "hosts", "connect"]
 """``local``: as the session of the tests; ``cluster``: two executors as processes; ``hosts``: the same as if on two machines;

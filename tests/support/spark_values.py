@@ -5,14 +5,14 @@ from __future__ import annotations
 import ipaddress
 import math
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame
+
 
 _BASE32 = "0123456789bcdefghjkmnpqrstuvwxyz"
 _FIRST_SURROGATE, _LAST_SURROGATE = 0xD800, 0xDFFF

@@ -22,7 +22,7 @@ from coldparquet.errors import InvalidInputError
 from coldparquet.ranges import ByteRange
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreProcess, ColdStoreServer
 from coldparquet_testing.simulator.protocol import resolve_range
-from tests.support.raw_requests import ask
+from tests.support.http_servers import ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from coldparquet.errors import InvalidInputError
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
-from tests.support.raw_requests import ask
+from tests.support.http_servers import ask
 from tests.support.s3_servers import boto3_client
 
 if TYPE_CHECKING:

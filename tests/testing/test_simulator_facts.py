@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.simulator.checksums import ObjectChecksum
-from tests.support.raw_requests import ask
+from tests.support.http_servers import ask
 from tests.support.s3_servers import MOTO_KEYS, boto3_client
 
 if TYPE_CHECKING:

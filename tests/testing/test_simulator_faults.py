@@ -17,7 +17,7 @@ from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.simulator.command import command_line_for
 from coldparquet_testing.simulator.command import main as serve_until_told
 from coldparquet_testing.simulator.faults import FaultDice, FaultRule
-from tests.support.raw_requests import ask
+from tests.support.http_servers import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,9 @@ from coldparquet.options import MIB
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet.write.compact import CompactionOptions, CompactionProgress, compact_table
 from coldparquet.write.files import LocalFiles
-from tests.support.compaction import (
+from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
+from tests.support.table_copies import change_record, contents_of, copy_table
+from tests.support.written_tables import (
     assert_stored_alike,
     directories,
     footer_of,
@@ -29,10 +31,8 @@ from tests.support.compaction import (
     questdb_of,
     row_counts,
     scan_rows,
+    table_symbols,
 )
-from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
-from tests.support.table_copies import change_record, contents_of, copy_table
-from tests.support.written_partitions import table_symbols
 
 if TYPE_CHECKING:
     from pathlib import Path

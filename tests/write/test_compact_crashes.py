@@ -18,10 +18,9 @@ from coldparquet.errors import StorageError
 from coldparquet.storage.local import LocalStore
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet_testing.stores import DyingStore
-from tests.support.compaction import in_memory, partition_names, scan_rows
-from tests.support.crash_points import few_or_all_points, tried
-from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut
+from tests.support.crash_points import FailingFiles, Loss, Moment, PowerCut, few_or_all_points, tried
 from tests.support.table_copies import copy_table
+from tests.support.written_tables import in_memory, partition_names, scan_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

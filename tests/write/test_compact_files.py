@@ -15,13 +15,15 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
+from coldparquet.format.sidecar_header import CoveringIndexEntry, ScratchpadEntry
 from coldparquet.format.type_codes import DESIGNATED_BIT, array_type_code
 from coldparquet.format.types import TypeTag
 from coldparquet.write import WriteOptions
 from coldparquet.write.compact import CompactedPartition, CompactionOptions, compact_table
-from coldparquet.write.values import encode_raw_arrays
-from tests.support.compaction import (
+from coldparquet.write.parquet import encode_raw_arrays
+from tests.support.questdb_tables import assert_same_rows, expected_rows
+from tests.support.table_copies import contents_of, copy_table, write_sidecar
+from tests.support.written_tables import (
     assert_stored_alike,
     directories,
     footer_of,
@@ -32,8 +34,6 @@ from tests.support.compaction import (
     scan_rows,
     stored_rows,
 )
-from tests.support.questdb_tables import assert_same_rows, expected_rows
-from tests.support.table_copies import contents_of, copy_table, write_sidecar
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,9 +19,9 @@ from coldparquet.storage.local import LocalStore
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet.write.files import exclusive_lock
 from coldparquet.write.versions import commit_partitions
-from tests.support.compaction import directories, in_memory, partition_names, scan_rows
 from tests.support.questdb_tables import assert_same_rows, expected_rows
 from tests.support.table_copies import contents_of, copy_table
+from tests.support.written_tables import directories, in_memory, partition_names, scan_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

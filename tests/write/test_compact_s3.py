@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import coldparquet as cp
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet_testing.simulator import ColdStoreServer
-from tests.support.compaction import directories
 from tests.support.questdb_tables import assert_same_rows, expected_rows
 from tests.support.table_copies import copy_table
+from tests.support.written_tables import directories
 
 if TYPE_CHECKING:
     from pathlib import Path

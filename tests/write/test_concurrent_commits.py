@@ -20,15 +20,13 @@ from coldparquet.write import WriteOptions, append_rows, replace_row_groups, wri
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet.write.files import LocalFiles
 from coldparquet.write.versions import commit_partitions
-from tests.support.compaction import directories
-from tests.support.metadata_files import make_meta
-from tests.support.txn_files import make_txn
-from tests.support.written_partitions import SECOND_US
+from tests.support.table_files import make_meta, make_txn
+from tests.support.written_tables import SECOND_US, directories
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.write import UpdatedPartition
+    from coldparquet.write import WrittenPartition
 
 GROUP_ROWS = 20
 GROUPS = 3
@@ -114,7 +112,7 @@ class Writer:
             "committed_parquet_bytes": record.parquet_size,
         }
         value = number * 1_000_003
-        updated: UpdatedPartition
+        updated: WrittenPartition
         if number % APPEND_EVERY == 0:
             new = [value] * APPENDED_ROWS
             updated = await append_rows(directory, rows(1, len(self.values), new), **arguments)

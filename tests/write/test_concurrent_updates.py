@@ -13,14 +13,13 @@ import coldparquet as cp
 from coldparquet.errors import ObjectChangedError
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
 from coldparquet.write.files import LocalFiles
-from tests.support.metadata_files import make_meta
-from tests.support.txn_files import make_txn
-from tests.support.written_partitions import SECOND_US
+from tests.support.table_files import make_meta, make_txn
+from tests.support.written_tables import SECOND_US
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.write import UpdatedPartition
+    from coldparquet.write import WrittenPartition
 
 GROUP_ROWS = 10
 GROUPS = 4
@@ -72,7 +71,7 @@ class Table:
     async def update(self, number: int) -> None:
         """Append some rows, or write a row group anew."""
         arguments: dict[str, Any] = {"options": OPTIONS, "files": FILES}
-        updated: UpdatedPartition
+        updated: WrittenPartition
         if number % APPEND_EVERY == 0:
             new = [number] * APPENDED_ROWS
             self._announce([*self.versions, *new])

@@ -20,7 +20,7 @@ from coldparquet.errors import (
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
 from coldparquet.write.files import LocalFiles, exclusive_lock
-from tests.support.written_partitions import SECOND_US, assert_same_rows, contents, read_rows, trades
+from tests.support.written_tables import SECOND_US, assert_same_rows, contents, read_rows, trades
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,17 +17,16 @@ from coldparquet.errors import NotFoundError
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
-from tests.support.crash_points import few_or_all_points, tried
-from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut
-from tests.support.written_partitions import assert_same_rows, contents, read_rows, trades
+from tests.support.crash_points import FailingFiles, Loss, Moment, PowerCut, few_or_all_points, tried
+from tests.support.written_tables import assert_same_rows, contents, read_rows, trades
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from coldparquet.write.files import FileOperations
+    from coldparquet.write.files import LocalFiles
 
-    Change = Callable[[Path, FileOperations | None], Awaitable[Any]]
+    Change = Callable[[Path, LocalFiles | None], Awaitable[Any]]
 
 OPTIONS = WriteOptions(row_group_rows=60)
 OLD = trades(0, 150)
@@ -58,7 +57,7 @@ async def test_new_partition(loss: Loss, most_points: int | None, tmp_path: Path
     directory = table / "1970-01-02.1"
     runs = count()
 
-    async def change(path: Path, files: FileOperations | None) -> None:
+    async def change(path: Path, files: LocalFiles | None) -> None:
         await write_partition(path, ADDED, timestamp="ts", options=OPTIONS, files=files)
 
     async def prepare() -> None:

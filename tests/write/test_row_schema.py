@@ -10,7 +10,7 @@ import pytest
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.write import write_table
-from tests.support.table_rows import read_table
+from tests.support.written_tables import read_table
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,9 +17,9 @@ from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.local import LocalStore
 from coldparquet.write.files import no_server
 from coldparquet.write.versions import check_nothing_unfinished, commit_partitions
-from tests.support.compaction import in_memory
 from tests.support.questdb_tables import GOLDEN
 from tests.support.table_copies import contents_of, copy_table
+from tests.support.written_tables import in_memory
 
 if TYPE_CHECKING:
     from pathlib import Path

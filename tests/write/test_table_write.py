@@ -17,7 +17,7 @@ from coldparquet.errors import InvalidInputError, NotFoundError
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import WriteOptions, write_table
-from tests.support.table_rows import (
+from tests.support.written_tables import (
     DAY_US,
     START_US,
     in_order,

@@ -13,7 +13,7 @@ from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.write import WriteOptions, write_table
 from coldparquet_testing.simulator import ColdStoreServer, FaultRule
-from tests.support.table_rows import in_order, read_table, same_rows, ticks
+from tests.support.written_tables import in_order, read_table, same_rows, ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

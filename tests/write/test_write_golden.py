@@ -13,7 +13,7 @@ from coldparquet.format.type_codes import DESIGNATED_BIT
 from coldparquet.format.types import TypeTag
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
 from tests.support.questdb_tables import PARTITIONS, GoldenPartition
-from tests.support.written_partitions import assert_same_rows, read_rows, table_symbols
+from tests.support.written_tables import assert_same_rows, read_rows, table_symbols
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ from coldparquet.format.parquet_footer import parse_footer, parse_questdb_json
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import WriteOptions, append_rows, write_partition
-from tests.support.written_partitions import assert_same_rows, contents, read_rows, trades
+from tests.support.written_tables import assert_same_rows, contents, read_rows, trades
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator

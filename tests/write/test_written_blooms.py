@@ -17,8 +17,7 @@ from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
 from coldparquet.write.compact import compact_table
-from tests.support.bloom_files import domain_values
-from tests.support.bloom_probing import ask, fields_of
+from tests.support.blooms import ask, domain_values, fields_of
 from tests.support.questdb_tables import PARTITIONS
 from tests.support.table_copies import copy_table
 

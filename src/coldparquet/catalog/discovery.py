@@ -50,6 +50,7 @@ from coldparquet.format.partition_names import (
 from coldparquet.format.partition_records import partition_ranges
 from coldparquet.plan.model import MetadataRequest
 from coldparquet.plan.prune import misplaced_times, stated_times_ns
+from coldparquet.storage.log import metadata_requests
 from coldparquet.storage.requests import Listing
 from coldparquet.text import few_names
 
@@ -109,8 +110,8 @@ async def discover(
     listed = MetadataRequest(
         path=path, byte_range=None, reason="list the partitions", fetched_bytes=0, operation="list"
     )
-    requests = [listed]
-    listing, files = await _list_and_read(store, path, requests, column_versions_for=column_versions_for)
+    with metadata_requests([listed]) as requests:
+        listing, files = await _list_and_read(store, path, column_versions_for=column_versions_for)
     if files is not None and not _is_partition(listing):
         locations = await asyncio.to_thread(recorded_locations, path.rstrip("/"), files)
         unread = (
@@ -146,7 +147,7 @@ async def discover(
 
 
 async def _list_and_read(
-    store: ObjectStore, path: str, spent: list[MetadataRequest], *, column_versions_for: ColumnVersionsFor
+    store: ObjectStore, path: str, *, column_versions_for: ColumnVersionsFor
 ) -> tuple[Listing, TableFiles | None]:
     """List the first page of a directory and read its table files, all in one round trip.
 
@@ -155,13 +156,13 @@ async def _list_and_read(
     """
     listing, files = await both(
         _listing_or_error(store, path),
-        read_table_files(store, path, column_versions_for=column_versions_for, spent=spent),
+        read_table_files(store, path, column_versions_for=column_versions_for),
     )
     if isinstance(listing, Listing):
         if files is None and _shows_transaction(listing) and not _is_partition(listing):
             # It was written meanwhile, or the store denied it by mistake. Without it, native partitions would be
             # missing.
-            files = await read_table_files(store, path, column_versions_for=column_versions_for, spent=spent)
+            files = await read_table_files(store, path, column_versions_for=column_versions_for)
             if files is None:
                 raise StorageError(
                     f"the store lists a {TRANSACTION_FILE} here, and says that it does not exist; try again",

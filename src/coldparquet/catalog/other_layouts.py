@@ -282,7 +282,7 @@ async def find_second_files(store: ObjectStore, directories: Sequence[str], *, m
     if not may_ask:
         return []
     if store.has_version_listings:
-        return second_files(await ListedObjects(store).below(directories, []), set(directories))
+        return second_files(await ListedObjects(store).below(directories), set(directories))
 
     async def listed(directory: str) -> list[str]:
         try:

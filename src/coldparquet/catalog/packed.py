@@ -23,8 +23,8 @@ from coldparquet.format.catalogue_file import index_range, parse_catalogue_index
 from coldparquet.format.sidecar import SidecarStack, parse_sidecar, stack_alike
 from coldparquet.options import KIB, MIB
 from coldparquet.plan.coalesce import coalesce
-from coldparquet.plan.model import MetadataRequest
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.log import note_metadata
 from coldparquet.storage.requests import RangeRequest, is_lasting_etag
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class CatalogueFile:
 
 
 async def fetch_catalogue(
-    store: ObjectStore, table_path: str, *, previous: CatalogueFile | None = None, spent: list[MetadataRequest]
+    store: ObjectStore, table_path: str, *, previous: CatalogueFile | None = None
 ) -> CatalogueFile:
     """Fetch the beginning of a table's catalogue: its index, and all of a small one.
 
@@ -90,13 +90,13 @@ async def fetch_catalogue(
             may_be_short=True,
             if_none_match=kept.etag if kept is not None and is_lasting_etag(kept.etag) else None,
         )
-        answer = await send_for_catalogue(store, request, spent)
+        answer = await send_for_catalogue(store, request)
         if kept is not None and answer.is_unchanged:
             return kept
-        return await _read_index(store, path, answer, spent)
+        return await _read_index(store, path, answer)
     except (NotFoundError, AccessError):
         # Where listing is not allowed, S3 refuses what is absent. Other refusals show in requests for required objects.
-        spent.append(MetadataRequest(path=path, byte_range=first, reason=f"no {CATALOGUE_REASON}", fetched_bytes=0))
+        note_metadata(path, first, f"no {CATALOGUE_REASON}")
         return CatalogueFile(path=path)
     except (FormatError, UnsupportedError) as error:
         return CatalogueFile(path=path, problem=error.message)
@@ -106,32 +106,24 @@ async def fetch_catalogue(
         return CatalogueFile(path=path, problem=f"it could not be fetched: {error.message}")
 
 
-async def _read_index(
-    store: ObjectStore, path: str, answer: FetchedRange, spent: list[MetadataRequest]
-) -> CatalogueFile:
+async def _read_index(store: ObjectStore, path: str, answer: FetchedRange) -> CatalogueFile:
     beginning, wanted = answer.data, index_range(answer.data, path=path)
     if wanted.stop > len(beginning) == _FIRST_REQUEST_BYTES:
         rest = ByteRange(len(beginning), wanted.stop)
         request = RangeRequest(
             path=path, byte_range=rest, reason=CATALOGUE_REASON, if_match=answer.etag, may_be_short=True
         )
-        beginning += (await send_for_catalogue(store, request, spent)).data
+        beginning += (await send_for_catalogue(store, request)).data
     index = await asyncio.to_thread(parse_catalogue_index, beginning, path=path)
     return CatalogueFile(path=path, index=index, beginning=beginning, etag=answer.etag)
 
 
-async def send_for_catalogue(store: ObjectStore, request: RangeRequest, spent: list[MetadataRequest]) -> FetchedRange:
+async def send_for_catalogue(store: ObjectStore, request: RangeRequest) -> FetchedRange:
     """Fetch a range of a catalogue, and record the request."""
     answer = await store.get(request)
     is_unchanged = answer.is_unchanged or answer.is_from_cache
-    spent.append(
-        MetadataRequest(
-            path=request.path,
-            byte_range=request.byte_range,
-            reason=f"{CATALOGUE_REASON}, unchanged" if is_unchanged else request.reason,
-            fetched_bytes=0 if is_unchanged else len(answer.data),
-        )
-    )
+    reason = f"{CATALOGUE_REASON}, unchanged" if is_unchanged else request.reason
+    note_metadata(request.path, request.byte_range, reason, fetched_bytes=0 if is_unchanged else len(answer.data))
     return answer
 
 
@@ -171,23 +163,21 @@ class PackedBlooms:
         """Whether the catalogue holds filters."""
         return self._file.index is not None and self._file.index.blooms_range is not None
 
-    async def fetch_ahead(
-        self, asked: Sequence[AskedPartition], spent: list[MetadataRequest]
-    ) -> dict[Stripe, memoryview]:
+    async def fetch_ahead(self, asked: Sequence[AskedPartition]) -> dict[Stripe, memoryview]:
         """Fetch the stripes that hold blocks of filters while the entries are still being validated.
 
         Requests: those of :meth:`blocks_of`, which then sends none for these stripes.
         """
         try:
-            found = await self._find(asked, {}, spent)
-            return {} if found is None else await self._fetch(found, spent)
+            found = await self._find(asked, {})
+            return {} if found is None else await self._fetch(found)
         except InternalError:
             raise
         except ColdParquetError:
             return {}
 
     async def blocks_of(
-        self, asked: Sequence[AskedPartition], at_hand: Mapping[Stripe, memoryview], spent: list[MetadataRequest]
+        self, asked: Sequence[AskedPartition], at_hand: Mapping[Stripe, memoryview]
     ) -> tuple[dict[str, list[Words]], str | None]:
         """Return the blocks of filters that lookups in partitions touch.
 
@@ -195,26 +185,24 @@ class PackedBlooms:
         where that is not fewer than 1 for each partition.
         """
         try:
-            found = await self._find(asked, at_hand, spent)
+            found = await self._find(asked, at_hand)
             if found is None:
                 return {}, None
-            stripes = {**at_hand, **await self._fetch(found, spent)}
+            stripes = {**at_hand, **await self._fetch(found)}
             return await asyncio.to_thread(found.blocks, stripes), None
         except InternalError:
             raise
         except ColdParquetError as error:
             return {}, f"the bloom filters in the catalogue are not used: {error.message}"
 
-    async def _find(
-        self, asked: Sequence[AskedPartition], at_hand: Mapping[Stripe, memoryview], spent: list[MetadataRequest]
-    ) -> _Found | None:
+    async def _find(self, asked: Sequence[AskedPartition], at_hand: Mapping[Stripe, memoryview]) -> _Found | None:
         """Find the stripes; None where it takes fewer requests to read the partitions' own files."""
         own_requests = len(asked)
         index_requests = 0 if self._is_at_hand else 1
         least_requests = 0 if at_hand else index_requests + 1
         if not self.are_there or own_requests <= least_requests:
             return None
-        found = _Found.of(self._file, await self._parsed(spent), asked, at_hand)
+        found = _Found.of(self._file, await self._parsed(), asked, at_hand)
         is_cheaper = found.request_count < own_requests and found.stripe_bytes <= _MOST_STRIPE_BYTES
         return found if is_cheaper else None
 
@@ -224,7 +212,7 @@ class PackedBlooms:
         place = None if index is None else index.blooms_range
         return self._index is not None or (place is not None and place.stop <= len(self._file.beginning))
 
-    async def _parsed(self, spent: list[MetadataRequest]) -> CatalogueBlooms:
+    async def _parsed(self) -> CatalogueBlooms:
         async with self._parsing:
             if self._index is None:
                 index = self._file.index
@@ -233,14 +221,14 @@ class PackedBlooms:
                     raise InternalError("a catalogue without bloom filters was asked for them", path=self._file.path)
                 data = self._file.beginning[place.start : place.stop]
                 if len(data) < place.length_bytes:
-                    data = await self._get(place, spent)
+                    data = await self._get(place)
                 self._index = await asyncio.to_thread(index.parse_blooms, data)
             return self._index
 
-    async def _fetch(self, found: _Found, spent: list[MetadataRequest]) -> dict[Stripe, memoryview]:
+    async def _fetch(self, found: _Found) -> dict[Stripe, memoryview]:
         requests = found.requests
         bounds = zip(requests.starts.tolist(), requests.stops.tolist(), strict=True)
-        answers = await gather_or_cancel([self._get(ByteRange(start, stop), spent) for start, stop in bounds])
+        answers = await gather_or_cancel([self._get(ByteRange(start, stop)) for start, stop in bounds])
         begins = (found.starts - requests.starts[requests.first_request]).tolist()
         places = zip(found.stripes, requests.first_request.tolist(), begins, strict=True)
         return {
@@ -248,11 +236,11 @@ class PackedBlooms:
             for stripe, answer, begin in places
         }
 
-    async def _get(self, byte_range: ByteRange, spent: list[MetadataRequest]) -> bytes:
+    async def _get(self, byte_range: ByteRange) -> bytes:
         request = RangeRequest(
             path=self._file.path, byte_range=byte_range, reason=STRIPES_REASON, if_match=self._file.etag
         )
-        return (await send_for_catalogue(self._store, request, spent)).data
+        return (await send_for_catalogue(self._store, request)).data
 
 
 class _Found:
@@ -396,7 +384,6 @@ async def read_packed_sidecars(  # noqa: PLR0913 - mostly keyword arguments
     *,
     store: ObjectStore,
     listed: ListedObjects,
-    spent: list[MetadataRequest],
     prefetch: Prefetch | None = None,
 ) -> dict[str, PackedLookup]:
     """Read the sidecars of partitions with entries that pass :func:`may_count`; by partition name.
@@ -411,9 +398,9 @@ async def read_packed_sidecars(  # noqa: PLR0913 - mostly keyword arguments
         problems = dict.fromkeys(location.name for location in own)
         unconfirmed = [location for location in unconfirmed if location.name not in problems]
     wanted = {location.name: location for location in locations if location.name not in problems}
-    source = _Blocks(file=file, index=index, store=store, spent=spent)
+    source = _Blocks(file=file, index=index, store=store)
     found, contradictions = await both(
-        _read_entries(source, wanted, prefetch), _contradictions(index, unconfirmed, listed, spent)
+        _read_entries(source, wanted, prefetch), _contradictions(index, unconfirmed, listed)
     )
     problems |= contradictions
     return found | {name: PackedLookup(sidecar=None, problem=problem) for name, problem in problems.items()}
@@ -438,7 +425,6 @@ class _Blocks:
     file: CatalogueFile
     index: CatalogueIndex
     store: ObjectStore
-    spent: list[MetadataRequest]
 
     async def fetch(self, blocks: set[int]) -> dict[int, memoryview | str]:
         """Return these blocks as they are stored, or why they could not be fetched."""
@@ -479,18 +465,17 @@ class _Blocks:
         request = RangeRequest(
             path=self.file.path, byte_range=byte_range, reason=CATALOGUE_REASON, if_match=self.file.etag
         )
-        return (await send_for_catalogue(self.store, request, self.spent)).data
+        return (await send_for_catalogue(self.store, request)).data
 
 
 async def _contradictions(
     index: CatalogueIndex,
     locations: Sequence[PartitionLocation],
     listed: ListedObjects,
-    spent: list[MetadataRequest],
 ) -> dict[str, str | None]:
     """Return the partitions whose objects are not the packed versions, and why their entries are invalid."""
     try:
-        objects = await listed.below([location.directory_path for location in locations], spent)
+        objects = await listed.below([location.directory_path for location in locations])
     except UnsupportedError:
         # No problem to report: such a store cannot use a catalogue, and ``coldparquet pack`` said so when it wrote it.
         return dict.fromkeys(location.name for location in locations)

@@ -19,8 +19,8 @@ from coldparquet.format.pages_file import LARGEST_PAGES_FILE_BYTES, parse_pages_
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.options import COALESCING_BY_GOAL
 from coldparquet.plan.coalesce import coalesce
-from coldparquet.plan.model import MetadataRequest
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.log import get_metadata, note_metadata
 from coldparquet.storage.requests import RangeRequest, is_written_after
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ class PagesFileLookup:
     """Modification time in seconds since 1970; None where the store does not report it."""
 
 
-async def look_up_pages_file(
-    store: ObjectStore, location: PartitionLocation, *, spent: list[MetadataRequest] | None = None
-) -> PagesFileLookup:
+async def look_up_pages_file(store: ObjectStore, location: PartitionLocation) -> PagesFileLookup:
     """Fetch the ``_pages`` of a partition. 1 request where it fits 256 KiB or is absent, else 2.
 
     None for a Parquet file that is not named ``data.parquet``. The file is optional, so no error is raised: a store
@@ -72,10 +70,9 @@ async def look_up_pages_file(
     path = f"{location.directory_path}/{PAGES_FILE}"
     if location.sidecar_path is None:
         return PagesFileLookup(path=path, data=None)
-    spent = [] if spent is None else spent
     first = ByteRange(0, _FIRST_REQUEST_BYTES)
     try:
-        answer = await _send(store, _of_pages_file(path, first), spent)
+        answer = await get_metadata(store, _of_pages_file(path, first))
         data = answer.data
         size_bytes = stated_size_bytes(data) or len(data)
         if size_bytes > LARGEST_PAGES_FILE_BYTES:
@@ -83,14 +80,14 @@ async def look_up_pages_file(
             return PagesFileLookup(path=path, data=None, problem=problem)
         if size_bytes > len(data) == first.stop:
             rest = ByteRange(first.stop, size_bytes)
-            data += (await _send(store, _of_pages_file(path, rest), spent)).data
+            data += (await get_metadata(store, _of_pages_file(path, rest))).data
     except NotFoundError:
-        spent.append(MetadataRequest(path=path, byte_range=first, reason=f"no {PAGES_FILE}", fetched_bytes=0))
+        note_metadata(path, first, f"no {PAGES_FILE}")
         return PagesFileLookup(path=path, data=None)
     except InternalError:
         raise
     except ColdParquetError as error:
-        spent.append(MetadataRequest(path=path, byte_range=first, reason=f"no {PAGES_FILE}", fetched_bytes=0))
+        note_metadata(path, first, f"no {PAGES_FILE}")
         return PagesFileLookup(path=path, data=None, problem=f"it could not be fetched: {error.message}")
     return PagesFileLookup(path=path, data=data, modified_s=answer.modified_s)
 
@@ -112,14 +109,13 @@ async def read_page_index(  # noqa: PLR0913 - mostly keyword arguments
     row_groups: Iterable[int] | None = None,
     columns: Iterable[int] | None = None,
     also_earlier: bool = False,
-    spent: list[MetadataRequest] | None = None,
 ) -> PagesFound:
     """Read the page index in the Parquet file, if any. 1 request: the end of the file behind the last chunk.
 
     Where that is longer than 8 MiB, only its last part is fetched, and indexes before it are not used. Indexes of row
     groups from before an update in place are not used either, unless requested.
     """
-    source = _ParquetSource(store, location, sidecar.parquet_size_bytes, [] if spent is None else spent)
+    source = _ParquetSource(store, location, sidecar.parquet_size_bytes)
     place = page_index_range(sidecar)
     answer = await source.get(place)
     tail, in_thread = answer.data, len(answer.data) > _PARSE_IN_THREAD_BYTES
@@ -166,7 +162,6 @@ class _ParquetSource:
     store: ObjectStore
     location: PartitionLocation
     size_bytes: int
-    spent: list[MetadataRequest]
 
     async def get(self, byte_range: ByteRange) -> FetchedRange:
         request = RangeRequest(
@@ -176,7 +171,7 @@ class _ParquetSource:
             object_bytes=self.size_bytes,
             may_grow=self.location.may_grow,
         )
-        return await _send(self.store, request, self.spent)
+        return await get_metadata(self.store, request)
 
 
 def _footer_of_tail(tail: bytes, source: _ParquetSource) -> ParquetFooter:
@@ -202,20 +197,6 @@ async def _read_earlier(source: _ParquetSource, footer: ParquetFooter, *, tail_s
         answers = await gather_or_cancel([source.get(byte_range) for byte_range in ranges])
         earlier.add_round([(answer.start, answer.data) for answer in answers])
     return earlier
-
-
-async def _send(store: ObjectStore, request: RangeRequest, spent: list[MetadataRequest]) -> FetchedRange:
-    answer = await store.get(request)
-    if not answer.is_from_cache:
-        spent.append(
-            MetadataRequest(
-                path=request.path,
-                byte_range=request.byte_range,
-                reason=request.reason,
-                fetched_bytes=len(answer.data),
-            )
-        )
-    return answer
 
 
 _OLDER_THAN_DATA = (
@@ -254,12 +235,12 @@ class PageFiles:
             self.table_has_files = earlier.table_has_files
         self.has_small_pages = earlier.has_small_pages
 
-    async def look_up(self, location: PartitionLocation, spent: list[MetadataRequest]) -> None:
+    async def look_up(self, location: PartitionLocation) -> None:
         """Fetch the ``_pages`` of a partition ahead of :meth:`pages_of`. 1 request, the first time."""
         async with self._lookups.setdefault(location.directory_path, asyncio.Lock()):
             if location.directory_path in self._found:
                 return
-            lookup = await look_up_pages_file(self._store, location, spent=spent)
+            lookup = await look_up_pages_file(self._store, location)
             self._found[location.directory_path] = lookup
             if self.table_has_files is None and lookup.problem is None:
                 self.table_has_files = lookup.data is not None
@@ -276,7 +257,6 @@ class PageFiles:
         *,
         row_groups: npt.NDArray[np.intp],
         columns: Sequence[int],
-        spent: list[MetadataRequest],
     ) -> PagesFound:
         """Return the known pages of some chunks of a partition.
 
@@ -285,14 +265,12 @@ class PageFiles:
         """
         notes: tuple[str, ...] = ()
         if self.table_has_files is not False or location.directory_path in self._found:
-            await self.look_up(location, spent)
+            await self.look_up(location)
             found = await self._parse(location, sidecar)
             if found.pages is not None:
                 return found
             notes = found.notes
-        read = await read_page_index(
-            self._store, location, sidecar, row_groups=row_groups, columns=columns, spent=spent
-        )
+        read = await read_page_index(self._store, location, sidecar, row_groups=row_groups, columns=columns)
         self._note_page_sizes(read.pages)
         return PagesFound(pages=read.pages, notes=(*notes, *read.notes))
 

@@ -26,20 +26,20 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_header import parse_columns_ahead
 from coldparquet.options import COALESCING_BY_GOAL
 from coldparquet.plan.model import MetadataRequest
-from coldparquet.storage.log import note_cache_hit
+from coldparquet.storage.log import get_metadata, metadata_requests, note_cache_hit, note_metadata
 from coldparquet.storage.requests import FetchedRange, RangeRequest, is_written_after
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.catalog.caches import KeptSidecar, SidecarCache
+    from coldparquet.catalog.caches import SidecarCache
     from coldparquet.catalog.catalogue import Catalogue
     from coldparquet.catalog.packed import PackedLookup, Prefetch
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
-    from coldparquet.ranges import ByteRange, SuffixRange
+    from coldparquet.ranges import ByteRange
     from coldparquet.storage.base import ObjectStore
 
 
@@ -66,12 +66,11 @@ class SidecarLookup:
     """Modification time in seconds since 1970; None where the store does not report it, or no request was sent."""
 
 
-async def look_up_sidecar(  # noqa: PLR0913 - where, how, and at whose cost
+async def look_up_sidecar(
     store: ObjectStore,
     location: PartitionLocation,
     options: ReadOptions,
     *,
-    spent: list[MetadataRequest] | None = None,
     cache: SidecarCache | None = None,
     connections: int = 1,
 ) -> SidecarLookup:
@@ -82,12 +81,11 @@ async def look_up_sidecar(  # noqa: PLR0913 - where, how, and at whose cost
     if location.sidecar_path is None or not options.sidecars:
         return SidecarLookup(state="absent", file=memoryview(b""), sidecar=None)
     path = location.sidecar_path
-    spent = [] if spent is None else spent
     kept = None if cache is None else await cache.find(path)
     if cache is not None and kept is not None and cache.is_trusted(kept):
-        found = await _parse(memoryview(kept.file), location, path)
+        found = await _parse(memoryview(kept.data), location, path)
         if found.state == "present":
-            note_cache_hit(len(kept.file))
+            note_cache_hit(len(kept.data))
             return found
     state = SidecarFetch(
         path,
@@ -95,11 +93,11 @@ async def look_up_sidecar(  # noqa: PLR0913 - where, how, and at whose cost
         coalescing=COALESCING_BY_GOAL[options.goal],
         connections=connections,
     )
-    fetch = _Fetch(store, path, spent, may_grow=location.may_grow)
+    fetch = _Fetch(store, path, may_grow=location.may_grow)
     try:
         file = await fetch.file(state, kept)
     except NotFoundError:
-        spent.append(MetadataRequest(path=path, byte_range=None, reason="no sidecar", fetched_bytes=0))
+        note_metadata(path, None, "no sidecar")
         return SidecarLookup(state="absent", file=memoryview(b""), sidecar=None)
     except (FormatError, UnsupportedError) as error:
         return _refused(error, memoryview(b""))
@@ -108,7 +106,7 @@ async def look_up_sidecar(  # noqa: PLR0913 - where, how, and at whose cost
         if fetch.kept_is_newest and kept is not None:
             await cache.confirm(path, kept)
         else:
-            await cache.keep(path, file=_without_excess(file), etag=fetch.etag)
+            await cache.keep(path, file, fetch.etag)
     return replace(found, modified_s=fetch.modified_s)
 
 
@@ -135,11 +133,10 @@ class _Fetch:
     Args:
         store: The sidecar's store.
         path: The sidecar.
-        spent: Collects the requests.
         may_grow: Whether QuestDB may append to it meanwhile.
     """
 
-    def __init__(self, store: ObjectStore, path: str, spent: list[MetadataRequest], *, may_grow: bool) -> None:
+    def __init__(self, store: ObjectStore, path: str, *, may_grow: bool) -> None:
         self.etag: str | None = None
         """Version of the sidecar, once it is fetched."""
         self.modified_s: float | None = None
@@ -148,15 +145,14 @@ class _Fetch:
         """Whether the store confirmed that the cached sidecar is the newest one."""
         self._store = store
         self._path = path
-        self._spent = spent
         self._may_grow = may_grow
 
-    async def file(self, fetch: SidecarFetch, kept: KeptSidecar | None) -> memoryview:
+    async def file(self, fetch: SidecarFetch, kept: FetchedRange | None) -> memoryview:
         """Fetch the sidecar up to its committed size; if it is cached, only when there is a newer one."""
         [first] = fetch.wanted()
         beginning = await self._get(first, if_none_match=None if kept is None else kept.etag)
         if kept is not None and self.kept_is_newest:
-            return memoryview(kept.file)
+            return memoryview(kept.data)
         fetch.receive(first, beginning.data, object_size_bytes=beginning.object_size_bytes)
         rest = fetch.wanted()
         if rest:
@@ -181,9 +177,7 @@ class _Fetch:
         answer = await self._store.get(request)
         self.etag, self.kept_is_newest, self.modified_s = answer.etag, answer.is_unchanged, answer.modified_s
         reason = "sidecar, unchanged" if answer.is_unchanged else "sidecar"
-        self._spent.append(
-            MetadataRequest(path=self._path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data))
-        )
+        note_metadata(self._path, byte_range, reason, fetched_bytes=len(answer.data))
         return answer
 
 
@@ -191,11 +185,6 @@ async def _parse_columns_meanwhile(beginning: bytes) -> None:
     """Parse the columns while the rest of the sidecar downloads; in steps, because the event loop must keep sending."""
     for _ in parse_columns_ahead(memoryview(beginning)):
         await asyncio.sleep(0)
-
-
-def _without_excess(file: memoryview) -> memoryview:
-    """Return a view whose buffer is no longer than what it shows, so that the rest can be freed."""
-    return file if file.nbytes == memoryview(file.obj).nbytes else memoryview(bytes(file))
 
 
 def _check_rows(sidecar: Sidecar, location: PartitionLocation) -> None:
@@ -234,7 +223,7 @@ class PartitionMetadata:
     sidecar: Sidecar
     """The sidecar, or one derived in memory from the Parquet footer."""
     source: Literal["sidecar", "catalogue", "footer"]
-    metadata_requests: tuple[MetadataRequest, ...]
+    metadata_requests: tuple[MetadataRequest, ...] = ()
     """The requests that read it."""
     notes: tuple[str, ...] = ()
     """What a user should know about it, one sentence each."""
@@ -443,7 +432,7 @@ class Partition:
                 self._catalogue.distrust(self.data_path)
             if self._metadata is None or self._metadata.source == "catalogue":
                 problem = f"{DATA_FILE} was replaced since, or copied in another way; 'coldparquet pack' packs it anew"
-                self._metadata = await self._load_unpacked([], (_entry_not_used(problem),))
+                self._metadata = await self._load_unpacked((), (_entry_not_used(problem),))
             return self._metadata
 
     async def read_footer_instead(self, reason: str, *, is_being_updated: bool) -> PartitionMetadata:
@@ -455,17 +444,17 @@ class Partition:
             known = self._metadata
             if known is None:
                 raise InternalError("the sidecar of a partition is doubted before it was read")
-            spent: list[MetadataRequest] = []
             before, self._location = self._location, replace(self._location, is_being_updated=is_being_updated)
             try:
-                footer = await self.read_footer(spent, size_bytes=known.sidecar.parquet_size_bytes)
+                with metadata_requests() as requests:
+                    footer = await self.read_footer(size_bytes=known.sidecar.parquet_size_bytes)
             except BaseException:
                 self._location = before  # no update is under way: the next request is refused as well
                 raise
             self._metadata = PartitionMetadata(
                 sidecar=await asyncio.to_thread(sidecar_in_memory, footer),
                 source="footer",
-                metadata_requests=(*known.metadata_requests, *spent),
+                metadata_requests=(*known.metadata_requests, *requests),
                 notes=(*known.notes, reason),
             )
             return self._metadata
@@ -473,27 +462,27 @@ class Partition:
     async def _load(self) -> PartitionMetadata:
         if self._packed is None:
             await read_packed([self])
-        packed, spent = None, []
+        packed, requests = None, tuple[MetadataRequest, ...]()
         if self._packed is not None:
-            packed, spent = self._packed.found, list(self._packed.requests)
+            packed, requests = self._packed.found, self._packed.requests
         if packed is None or packed.sidecar is None:
             problem = None if packed is None else packed.problem
-            return await self._load_unpacked(spent, () if problem is None else (_entry_not_used(problem),))
+            return await self._load_unpacked(requests, () if problem is None else (_entry_not_used(problem),))
         return PartitionMetadata(
             sidecar=packed.sidecar,
             source="catalogue",
-            metadata_requests=tuple(spent),
+            metadata_requests=requests,
             data_etag=packed.data_etag,
         )
 
-    async def _load_unpacked(self, spent: list[MetadataRequest], notes: tuple[str, ...]) -> PartitionMetadata:
+    async def _load_unpacked(self, before: Sequence[MetadataRequest], notes: tuple[str, ...]) -> PartitionMetadata:
+        with metadata_requests([*before]) as requests:
+            loaded = await self._load_own(notes)
+        return replace(loaded, metadata_requests=tuple(requests))
+
+    async def _load_own(self, notes: tuple[str, ...]) -> PartitionMetadata:
         found = await look_up_sidecar(
-            self._store,
-            self._location,
-            self._options,
-            spent=spent,
-            cache=self._sidecars,
-            connections=self._connections,
+            self._store, self._location, self._options, cache=self._sidecars, connections=self._connections
         )
         if found.state == "damaged" and found.problem is not None:
             found.problem.message += "; 'coldparquet index --force' writes the sidecar anew, and ReadOptions(sidecars=False) reads without it"
@@ -502,18 +491,17 @@ class Partition:
             return PartitionMetadata(
                 sidecar=found.sidecar,
                 source="sidecar",
-                metadata_requests=tuple(spent),
                 notes=notes,
                 sidecar_modified_s=found.modified_s,
             )
         if found.problem is not None:
             note = f"its sidecar is of another state, so the footer was read: {found.problem.message}"
             notes = (*notes, f"{note}; 'coldparquet migrate --force' makes it anew")
-        footer = await self.read_footer(spent)
+        footer = await self.read_footer()
         sidecar = await asyncio.to_thread(sidecar_in_memory, footer)
-        return PartitionMetadata(sidecar=sidecar, source="footer", metadata_requests=tuple(spent), notes=notes)
+        return PartitionMetadata(sidecar=sidecar, source="footer", notes=notes)
 
-    async def read_footer(self, spent: list[MetadataRequest], *, size_bytes: int | None = None) -> ParquetFooter:
+    async def read_footer(self, *, size_bytes: int | None = None) -> ParquetFooter:
         """Read the Parquet footer, with or without a sidecar. 1 or 2 requests."""
         self.check_flags()
         path, size_bytes = self.data_path, size_bytes or self.committed_size_bytes
@@ -522,7 +510,14 @@ class Partition:
             while (wanted := fetch.next_range) is not None:
                 # The end of the object is only requested where no size is known.
                 may_be_short = size_bytes is None
-                answer = await self._fetch(path, wanted, "Parquet footer", spent, may_be_short=may_be_short)
+                request = RangeRequest(
+                    path=path,
+                    byte_range=wanted,
+                    reason="Parquet footer",
+                    may_be_short=may_be_short,
+                    may_grow=self.may_grow,
+                )
+                answer = await get_metadata(self._store, request)
                 fetch.receive(answer.data, start=answer.start, object_size_bytes=answer.object_size_bytes)
         except NotFoundError as error:
             if self._location.record is not None:
@@ -547,26 +542,6 @@ class Partition:
             )
         return footer
 
-    async def _fetch(
-        self,
-        path: str,
-        byte_range: ByteRange | SuffixRange,
-        reason: str,
-        spent: list[MetadataRequest],
-        *,
-        may_be_short: bool,
-    ) -> FetchedRange:
-        answer = await self._store.get(
-            RangeRequest(
-                path=path, byte_range=byte_range, reason=reason, may_be_short=may_be_short, may_grow=self.may_grow
-            )
-        )
-        if not answer.is_from_cache:
-            spent.append(
-                MetadataRequest(path=path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data))
-            )
-        return answer
-
 
 async def read_packed(partitions: Sequence[Partition], *, prefetch: Prefetch | None = None) -> None:
     """Look up the metadata of many partitions in the catalogue at once; reading it then sends no more requests.
@@ -580,11 +555,11 @@ async def read_packed(partitions: Sequence[Partition], *, prefetch: Prefetch | N
             continue
         async with catalogue.turn:
             unread = [partition for partition in partitions if partition.catalogue is catalogue]
-            spent: list[MetadataRequest] = []
-            found = await catalogue.look_up([partition.location for partition in unread], spent, prefetch=prefetch)
+            with metadata_requests() as requests:
+                found = await catalogue.look_up([partition.location for partition in unread], prefetch=prefetch)
             for partition in unread:
-                partition.take_packed(found.get(partition.name), spent)
-                spent = []
+                partition.take_packed(found.get(partition.name), requests)
+                requests = []
 
 
 def _entry_not_used(problem: str) -> str:

@@ -24,8 +24,9 @@ from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, ColdParquetError, InternalError, NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.plan.columns import table_columns_of_metadata, unified_columns
-from coldparquet.plan.model import MetadataRequest
 from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.log import metadata_requests
+from coldparquet.storage.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from coldparquet.catalog.table_files import ColumnVersionsFor, PartitionLocation, TableFiles
     from coldparquet.options import ReadOptions
     from coldparquet.plan.columns import TableColumn
+    from coldparquet.plan.model import MetadataRequest
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.cache import CachedStore
 
@@ -57,7 +59,7 @@ class TableSnapshot:
     page_files: PageFiles
     """Pages of the partitions."""
     data_objects: DataObjects
-    """State of their data objects in the store."""
+    """Asks for the state of their data objects in the store."""
     listed_objects: ListedObjects
     """Listings that cover many partitions at once."""
     catalogue: Catalogue
@@ -70,6 +72,11 @@ class TableSnapshot:
     requests: tuple[MetadataRequest, ...]
     """The requests that found the partitions and read the metadata with them: of the newest partition where it defines
     the columns, or of all named ones."""
+
+    @property
+    def versions(self) -> Versions:
+        """Which version of each object is read, and what the store told of it."""
+        return self.store.versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,13 +115,13 @@ class SnapshotReader:
                 await self._tell_what_to_do(error)
                 raise
         column_versions_for: ColumnVersionsFor = "symbols" if self.options.symbols == "global" else "native"
-        spent: list[MetadataRequest] = []
-        discovery, file = await both(
-            discover(self.store, self.path, column_versions_for=column_versions_for),
-            self._fetch_catalogue(None if previous is None else previous.catalogue.file, spent),
-        )
+        with metadata_requests() as requests:
+            discovery, file = await both(
+                discover(self.store, self.path, column_versions_for=column_versions_for),
+                self._fetch_catalogue(None if previous is None else previous.catalogue.file),
+            )
         tell_of_unread(discovery.unread, self.path, self.options, told=() if previous is None else previous.notes)
-        discovery = replace(discovery, requests=(*discovery.requests, *spent))
+        discovery = replace(discovery, requests=(*discovery.requests, *requests))
         if discovery.files is None:
             return await self._from_newest(discovery.locations, file, previous, discovery)
         return self._from_transaction(discovery, discovery.files, file, previous)
@@ -153,15 +160,15 @@ class SnapshotReader:
             return
         for partition in previous.partitions:
             path = partition.location.sidecar_path
-            if path is not None and previous.store.has_changed(partition.data_path):
+            if path is not None and partition.data_path in previous.versions.changed:
                 await sidecars.distrust(path)
 
-    async def _fetch_catalogue(self, previous: CatalogueFile | None, spent: list[MetadataRequest]) -> CatalogueFile:
+    async def _fetch_catalogue(self, previous: CatalogueFile | None) -> CatalogueFile:
         path = self.path.rstrip("/")
         # Without a listing of versions, no evidence could show that an entry is old. Local sidecars cost little anyway.
         if not (self.use_catalogue and self.store.has_version_listings):
             return CatalogueFile(path=path)
-        return await fetch_catalogue(self.store, path, previous=previous, spent=spent)
+        return await fetch_catalogue(self.store, path, previous=previous)
 
     async def _from_newest(
         self,
@@ -175,20 +182,21 @@ class SnapshotReader:
         At the same time 1 for its ``_pages``, which tells whether the table has such files. Named partitions are known
         to be wanted, and the options may request the columns of all: see :meth:`_prefetch`.
         """
-        store = self.caches.above(CheckedStore(self.store))
-        listed = ListedObjects(store, on_listed=warn_of_second_files)
-        catalogue = Catalogue(file, store, listed=listed, distrusted=_changed_data(previous, locations))
+        store = self.caches.above(CheckedStore(self.store, _new_versions(previous, locations)))
+        listed = ListedObjects(store, versions=store.versions, on_listed=warn_of_second_files)
+        catalogue = Catalogue(file, store, listed=listed)
         partitions = tuple(self._partition(location, store, catalogue, len(locations)) for location in locations)
-        page_files, spent = _new_page_files(store, catalogue), list[MetadataRequest]()
-        data_objects = _new_data_objects(store, listed, previous, locations)
+        page_files = _new_page_files(store, catalogue)
+        data_objects = DataObjects(store, listed=listed)
         counts_all = bool(self.named) or self.options.columns_from == "all"
-        newest, (others, _) = await both(
-            _newest_readable(partitions),
-            both(
-                self._prefetch(partitions if counts_all else (), data_objects, spent),
-                self._look_up_pages(page_files, partitions[-1].location, spent),
-            ),
-        )
+        with metadata_requests() as requests:
+            newest, (others, _) = await both(
+                _newest_readable(partitions),
+                both(
+                    self._prefetch(partitions if counts_all else (), data_objects),
+                    self._look_up_pages(page_files, partitions[-1].location),
+                ),
+            )
         if self.named:
             refuse_overlaps(
                 locations, [None if metadata is None else metadata.sidecar for metadata in (*others, newest)]
@@ -214,16 +222,16 @@ class SnapshotReader:
             requests=(
                 *(discovery.requests if discovery else ()),
                 *(request for metadata in (*others, newest) if metadata for request in metadata.metadata_requests),
-                *spent,
+                *requests,
             ),
         )
 
     async def _prefetch(
-        self, partitions: Sequence[Partition], data_objects: DataObjects, spent: list[MetadataRequest]
+        self, partitions: Sequence[Partition], data_objects: DataObjects
     ) -> list[PartitionMetadata | None]:
         """Prefetch what scans of named partitions need, and what would cost separate round trips later.
 
-        Requests: 1 or 2 for the metadata of each partition but the newest, which are not added to ``spent``. For named
+        Requests: 1 or 2 for the metadata of each partition but the newest, which they remember. For named
         partitions also 1 HEAD of the data object of each.
         """
         looks = self.named and self.options.check_storage_classes and data_objects.can_be_asked
@@ -231,7 +239,7 @@ class SnapshotReader:
             await read_packed(partitions[:-1])
         others, _ = await both(
             gather_or_cancel([self._metadata_if_any(partition) for partition in partitions[:-1]]),
-            data_objects.head([partition.data_path for partition in partitions] if looks else (), spent),
+            data_objects.head([partition.data_path for partition in partitions] if looks else ()),
         )
         return others
 
@@ -258,11 +266,9 @@ class SnapshotReader:
             connections=max(1, self.options.max_concurrency // partition_count),
         )
 
-    async def _look_up_pages(
-        self, page_files: PageFiles, location: PartitionLocation, spent: list[MetadataRequest]
-    ) -> None:
+    async def _look_up_pages(self, page_files: PageFiles, location: PartitionLocation) -> None:
         if self.options.page_index != "never" and page_files.table_has_files is not False:
-            await page_files.look_up(location, spent)
+            await page_files.look_up(location)
 
     def _from_transaction(
         self, discovery: Discovery, files: TableFiles, file: CatalogueFile, previous: TableSnapshot | None
@@ -270,17 +276,17 @@ class SnapshotReader:
         """Take partitions and columns from the table's own files; no further request."""
         path = self.path.rstrip("/")
         state = CommittedState.of(files, table_path=path, locations=discovery.locations)
-        store = self.caches.above(CheckedStore(CommittedRowsStore(self.store, state, newest=files)))
-        listed = ListedObjects(store)
-        catalogue = Catalogue(file, store, listed=listed, distrusted=_changed_data(previous, discovery.locations))
+        committed = CommittedRowsStore(self.store, state, newest=files)
+        store = self.caches.above(CheckedStore(committed, _new_versions(previous, discovery.locations)))
+        listed = ListedObjects(store, versions=store.versions)
+        catalogue = Catalogue(file, store, listed=listed)
         page_files = _new_page_files(store, catalogue)
-        data_objects = _new_data_objects(store, listed, previous, discovery.locations)
+        data_objects = DataObjects(store, listed=listed)
         known = {} if previous is None else _unchanged(previous, files, discovery.locations)
         if previous is not None and known:
             directories = {location.directory_path for location in known}
-            store.adopt(previous.store, directories)
+            store.versions.adopt(previous.versions, directories)
             page_files.adopt(previous.page_files, directories, are_all=len(known) == len(discovery.locations))
-            data_objects.keep(previous.data_objects, [location.data_path for location in known])
         partitions = tuple(
             known.get(location) or self._partition(location, store, catalogue, len(discovery.locations))
             for location in discovery.locations
@@ -305,18 +311,13 @@ class SnapshotReader:
         )
 
 
-def _changed_data(previous: TableSnapshot | None, locations: Iterable[PartitionLocation]) -> list[str]:
-    """Return the Parquet files of which a read found another version than expected."""
+def _new_versions(previous: TableSnapshot | None, locations: Iterable[PartitionLocation]) -> Versions:
+    """Begin a registry that distrusts the Parquet files of which earlier reads found another version than expected."""
     if previous is None:
-        return []
-    return [location.data_path for location in locations if previous.store.has_changed(location.data_path)]
-
-
-def _new_data_objects(
-    store: CachedStore, listed: ListedObjects, previous: TableSnapshot | None, locations: Sequence[PartitionLocation]
-) -> DataObjects:
-    distrusted = () if previous is None else previous.data_objects.distrusted
-    return DataObjects(store, listed=listed, distrusted=(*distrusted, *_changed_data(previous, locations)))
+        return Versions()
+    before = previous.versions
+    changed = {location.data_path for location in locations} & before.changed
+    return Versions(distrusted=before.distrusted | changed)
 
 
 def _new_page_files(store: ObjectStore, catalogue: Catalogue) -> PageFiles:
@@ -340,7 +341,7 @@ def _unchanged(
     return {
         location: earlier[location]
         for location in locations
-        if location in earlier and not previous.store.has_changed(location.data_path)
+        if location in earlier and location.data_path not in previous.versions.changed
     }
 
 

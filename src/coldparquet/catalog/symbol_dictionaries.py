@@ -18,9 +18,9 @@ from coldparquet.format.native import (
     symbol_offsets_range,
 )
 from coldparquet.format.table_file_text import Utf8Strings
-from coldparquet.plan.model import MetadataRequest
 from coldparquet.plan.native import NativeSymbol
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.log import get_metadata
 from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ class SymbolDictionaries:
         self._loading: dict[tuple[str, int, int], asyncio.Lock] = {}
         self._loaded: dict[tuple[str, int, int], Utf8Strings] = {}
 
-    async def get(self, column: NativeColumn, spent: list[MetadataRequest]) -> Utf8Strings:
+    async def get(self, column: NativeColumn) -> Utf8Strings:
         """Return the symbols of a column, in the order of their keys. 2 requests, one after the other, or none."""
         if column.symbol is None:
             raise InternalError(f"nothing is known of the dictionary of column {column.name!r}")
-        return await self._get(column.name, column.symbol, spent)
+        return await self._get(column.name, column.symbol)
 
-    async def of_column(self, column_id: int, files: TableFiles, spent: list[MetadataRequest]) -> Utf8Strings | None:
+    async def of_column(self, column_id: int, files: TableFiles) -> Utf8Strings | None:
         """Return the symbols of a column, in the order of their keys. 2 requests, one after the other, or none."""
         column = next((column for column in files.metadata.columns if column.writer_index == column_id), None)
         if column is None or column.symbol_index is None:
@@ -63,29 +63,29 @@ class SymbolDictionaries:
             count=files.transaction.symbol_counts[column.symbol_index],
             name_txn=files.column_versions.symbol_name_txn(column_id),
         )
-        return await self._get(column.name, symbol, spent)
+        return await self._get(column.name, symbol)
 
-    async def _get(self, name: str, symbol: NativeSymbol, spent: list[MetadataRequest]) -> Utf8Strings:
+    async def _get(self, name: str, symbol: NativeSymbol) -> Utf8Strings:
         key = (name, symbol.name_txn, symbol.count)
         async with self._loading.setdefault(key, asyncio.Lock()):
             if key not in self._loaded:
-                self._loaded[key] = await self._load(*key, spent)
+                self._loaded[key] = await self._load(*key)
             return self._loaded[key]
 
-    async def _load(self, name: str, name_txn: int, count: int, spent: list[MetadataRequest]) -> Utf8Strings:
+    async def _load(self, name: str, name_txn: int, count: int) -> Utf8Strings:
         if count == 0:
             return Utf8Strings(utf8=b"", offsets=np.zeros(1, dtype=np.int32))
         data_file_name(name, name_txn)  # refuses names that lead out of the table
         offsets_path = f"{self._table_path}/{symbol_file_name(name, OFFSETS_EXTENSION, name_txn)}"
         chars_path = f"{self._table_path}/{symbol_file_name(name, CHARS_EXTENSION, name_txn)}"
-        stored = await self._fetch(offsets_path, symbol_offsets_range(count), spent)
+        stored = await self._fetch(offsets_path, symbol_offsets_range(count))
         offsets = parse_symbol_offsets(stored, count, path=offsets_path)
-        chars = await self._fetch(chars_path, ByteRange(0, int(offsets[-1])), spent)
+        chars = await self._fetch(chars_path, ByteRange(0, int(offsets[-1])))
         return await asyncio.to_thread(parse_symbols, chars, offsets, path=chars_path)
 
-    async def _fetch(self, path: str, byte_range: ByteRange, spent: list[MetadataRequest]) -> bytes:
+    async def _fetch(self, path: str, byte_range: ByteRange) -> bytes:
         try:
-            return await fetch_committed(self._store, path, byte_range, SYMBOLS, spent)
+            return await fetch_committed(self._store, path, byte_range, SYMBOLS)
         except NotFoundError as error:
             raise NotFoundError(
                 "the symbols of a column are missing from the table's directory, so that the keys in its partitions"
@@ -95,19 +95,9 @@ class SymbolDictionaries:
             ) from error
 
 
-async def fetch_committed(  # noqa: PLR0913 - the parts of a request
-    store: ObjectStore,
-    path: str,
-    byte_range: ByteRange,
-    reason: str,
-    spent: list[MetadataRequest],
-    *,
-    least_bytes: int | None = None,
+async def fetch_committed(
+    store: ObjectStore, path: str, byte_range: ByteRange, reason: str, *, least_bytes: int | None = None
 ) -> bytes:
-    """Fetch a range of a file that QuestDB may append to, and record the request. 1 request."""
-    answer = await store.get(
-        RangeRequest(path=path, byte_range=byte_range, reason=reason, may_grow=True, object_bytes=least_bytes)
-    )
-    if not answer.is_from_cache:
-        spent.append(MetadataRequest(path=path, byte_range=byte_range, reason=reason, fetched_bytes=len(answer.data)))
-    return answer.data
+    """Fetch a range of a file that QuestDB may append to, and note the request. 1 request."""
+    request = RangeRequest(path=path, byte_range=byte_range, reason=reason, may_grow=True, object_bytes=least_bytes)
+    return (await get_metadata(store, request)).data

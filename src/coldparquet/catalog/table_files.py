@@ -26,10 +26,10 @@ from coldparquet.format.column_versions import parse_column_versions
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
-from coldparquet.plan.model import MetadataRequest
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.local import may_be_overwritten
+from coldparquet.storage.log import metadata_requests, note_metadata
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.transfer import read_whole
 
@@ -130,7 +130,6 @@ async def read_table_files(
     path: str,
     *,
     column_versions_for: ColumnVersionsFor = "native",
-    spent: list[MetadataRequest] | None = None,
 ) -> TableFiles | None:
     """Read one committed state of the table in a directory.
 
@@ -139,12 +138,11 @@ async def read_table_files(
     copy under that version that a publisher leaves. All of these again only while a writer replaces the files: 8
     attempts, with less than 4 seconds of waiting.
     """
-    spent = [] if spent is None else spent
     contradiction = ""
     for attempt, delay_s in enumerate(_RETRY_DELAYS_S, start=1):
         await asyncio.sleep(delay_s)
         try:
-            return await _Attempt(store, path.rstrip("/"), spent).read(column_versions_for=column_versions_for)
+            return await _Attempt(store, path.rstrip("/")).read(column_versions_for=column_versions_for)
         except _NotOneStateError as error:
             contradiction = str(error)
         except ObjectChangedError as error:
@@ -172,10 +170,9 @@ class _NotOneStateError(Exception):
 class _Attempt:
     """One attempt to read files that belong together."""
 
-    def __init__(self, store: ObjectStore, path: str, spent: list[MetadataRequest]) -> None:
+    def __init__(self, store: ObjectStore, path: str) -> None:
         self._store = store
         self._path = path
-        self._spent = spent
         self._etags: dict[str, str | None] = {}
 
     async def read(self, *, column_versions_for: ColumnVersionsFor) -> TableFiles | None:
@@ -243,10 +240,9 @@ class _Attempt:
                 path,
                 version_header_bytes=_VERSION_HEADER_BYTES.get(name, 0),
                 largest_bytes=_LARGEST_FILE_BYTES[name.partition(".")[0]],
-                spent=self._spent,
             )
         except NotFoundError:
-            self._spent.append(MetadataRequest(path=path, byte_range=None, reason=f"no {name}", fetched_bytes=0))
+            note_metadata(path, None, f"no {name}")
             return None
         except AccessError as error:
             error.path = self._path  # callers name a table, not its files
@@ -348,7 +344,8 @@ class CommittedRowsStore(StoreWrapper):
         known = self._newest
         if known is not None and header.etag is not None and header.etag == known.transaction_etag:
             return known
-        newest = await read_table_files(self._store, self._state.table_path)
+        with metadata_requests():  # no plan announces this
+            newest = await read_table_files(self._store, self._state.table_path)
         if newest is not None:
             self._newest = newest
         return newest

@@ -27,7 +27,7 @@ from coldparquet.catalog.objects import ListedObjects
 from coldparquet.catalog.partition import read_packed
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
-from coldparquet.format.catalogue_file import WORD_BYTES, from_byte_planes, to_byte_planes
+from coldparquet.format.binary import WORD_BYTES, from_byte_planes, to_byte_planes
 from coldparquet.format.partition_names import PartitionInterval, partition_floor_ns, recorded_directory_name
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ async def _data_objects(store: ObjectStore, partitions: list[Partition]) -> Mapp
     """Return what the store tells about the Parquet files, by path; without missing files."""
     paths = {partition.data_path for partition in partitions}
     if store.has_version_listings:
-        listed = await ListedObjects(store).below([partition.directory_path for partition in partitions], [])
+        listed = await ListedObjects(store).below([partition.directory_path for partition in partitions])
         return {path: listed[path] for path in paths if path in listed}
     looked_at = await gather_or_cancel([_info(store, path) for path in sorted(paths)])
     return {info.path: info for info in looked_at if info is not None}

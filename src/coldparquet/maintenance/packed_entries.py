@@ -72,7 +72,7 @@ class BloomPacker:
             return ()
         lengths = np.concatenate([of_column.lengths[found] for of_column, found in places.values()])
         if is_lasting_etag(packed.data_etag):
-            self._store.pin(location.data_path, packed.data_etag)
+            self._store.versions.pin(location.data_path, packed.data_etag)
         fetched = FetchedRanges()
         try:
             pieces = await fetch_bloom_ranges(
@@ -82,7 +82,6 @@ class BloomPacker:
                 coalescing=self._coalescing,
                 object_bytes=sidecar.parquet_size_bytes,
                 may_grow=location.may_grow,
-                spent=[],
             )
         except InternalError:
             raise

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar_writer import SidecarContent
     from coldparquet.maintenance.index_pages import IndexedPages
     from coldparquet.options import ReadOptions
-    from coldparquet.plan.model import MetadataRequest
     from coldparquet.storage.base import ObjectStore
 
 _MISPLACED = (
@@ -180,8 +179,7 @@ class PartitionIndexer:
         Requests: 1 or 2 for the footer; with bloom filters one round trip of few, in which headers and small filters are
         fetched; a second one for larger filters that go into the sidecar and of which the footer does not state the length.
         """
-        spent: list[MetadataRequest] = []
-        footer = await Partition(location, self._store, self._options).read_footer(spent)
+        footer = await Partition(location, self._store, self._options).read_footer()
         transfer = await asyncio.to_thread(BloomTransfer, footer, inline_bytes=self._inline_bytes)
         while (wanted := transfer.wanted()) is not None:
             pieces = await fetch_bloom_ranges(
@@ -191,7 +189,6 @@ class PartitionIndexer:
                 coalescing=choose_coalescing(self._options, StoreSpeed(connections=self._options.max_concurrency)),
                 object_bytes=transfer.parquet_size_bytes,
                 may_grow=location.may_grow,
-                spent=spent,
             )
             transfer.receive(pieces)
         return transfer.content(), transfer.notes
@@ -230,7 +227,7 @@ class PartitionIndexer:
             return None
         updated = Partition(replace(location, is_being_updated=True), self._store, self._options)
         try:
-            await updated.read_footer([], size_bytes=described_bytes)
+            await updated.read_footer(size_bytes=described_bytes)
         except ColdParquetError:
             return None
         more = f"{DATA_FILE} goes on for {size_bytes - described_bytes:,} bytes behind what it describes"

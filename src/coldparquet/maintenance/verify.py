@@ -61,7 +61,7 @@ class OpenedCatalogue:
     @classmethod
     async def read(cls, store: ObjectStore, path: str, *, blooms: Literal["none", "index", "all"]) -> OpenedCatalogue:
         """Read it, or find that there is none. 1 request, more for one above 512 KiB; and those of its bloom filters."""
-        catalogue = Catalogue(await fetch_catalogue(store, path, spent=[]), NO_CACHES.above(CheckedStore(store)))
+        catalogue = Catalogue(await fetch_catalogue(store, path), NO_CACHES.above(CheckedStore(store)))
         if blooms == "none":
             return cls(catalogue=catalogue, blooms=ReadPackedBlooms())
         read = await read_packed_blooms(store, catalogue.file, deep=blooms == "all")
@@ -77,7 +77,7 @@ class OpenedCatalogue:
 
     async def entries(self, locations: Sequence[PartitionLocation]) -> dict[str, PackedEntry]:
         """Return the entries that readers would use, or find damaged. Without a ``_txn`` 1 listing for 250 partitions."""
-        found = await self.catalogue.look_up(locations, [])
+        found = await self.catalogue.look_up(locations)
         of_partition = self.blooms.of_partition
         return {name: PackedEntry(lookup=lookup, blooms=of_partition.get(name)) for name, lookup in found.items()}
 

@@ -20,6 +20,7 @@ from coldparquet.plan.model import SkippedPartition
 from coldparquet.plan.predicate import Instant, quote_name
 from coldparquet.scan.planned import PlannedParquet
 from coldparquet.scan.requests import PlannedScan, with_reads
+from coldparquet.storage.log import metadata_requests
 from coldparquet.text import few_names, human_bytes, human_seconds, plural
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from coldparquet.archive.restore import RestoreProgress, RestoreTicket
     from coldparquet.options import RestoreTerms
-    from coldparquet.plan.model import MetadataRequest, PartitionRead
+    from coldparquet.plan.model import PartitionRead
     from coldparquet.scan.model import Question
 
 
@@ -99,7 +100,7 @@ def wants_heads(question: Question) -> bool:
 
 def archived_object(question: Question, name: str, path: str) -> ArchivedObject | None:
     """Return a partition's data object if it is known to need a restore."""
-    info = question.snapshot.data_objects.info(path)
+    info = question.snapshot.versions.info(path)
     return ArchivedObject.of(name, info) if info is not None and needs_restore(info) else None
 
 
@@ -115,11 +116,10 @@ async def head_data(planned: PlannedScan) -> PlannedScan:
     """
     if not _checks_classes(planned.question):
         return planned
-    spent: list[MetadataRequest] = []
     paths = [planned.plan.partitions[place].data_path for place in _places_of_data(planned)]
-    await planned.question.snapshot.data_objects.head(paths, spent)
-    metadata_requests = (*planned.plan.metadata_requests, *spent)
-    return _with_storage_classes(replace(planned, plan=replace(planned.plan, metadata_requests=metadata_requests)))
+    with metadata_requests([*planned.plan.metadata_requests]) as requests:
+        await planned.question.snapshot.data_objects.head(paths)
+    return _with_storage_classes(replace(planned, plan=replace(planned.plan, metadata_requests=tuple(requests))))
 
 
 async def admit_and_restore(planned: PlannedScan) -> PlannedScan:
@@ -144,7 +144,7 @@ async def admit_and_restore(planned: PlannedScan) -> PlannedScan:
 
 def with_storage_class(question: Question, read: PartitionRead) -> PartitionRead:
     """Add the storage class of the partition's data object, if it is known."""
-    info = question.snapshot.data_objects.info(read.data_path)
+    info = question.snapshot.versions.info(read.data_path)
     if info is None:
         return read
     return replace(
@@ -165,7 +165,7 @@ async def archived_objects(planned: PlannedScan) -> tuple[ArchivedObject, ...]:
     if not data_objects.can_be_asked:
         return ()
     places = _places_of_data(planned)
-    await data_objects.head([planned.plan.partitions[place].data_path for place in places], [])
+    await data_objects.head([planned.plan.partitions[place].data_path for place in places])
     return _archived_in(planned, places)
 
 
@@ -180,7 +180,7 @@ async def restore_objects(
 
     Requests: those of :func:`coldparquet.archive.restore.request_restores`, and of waiting.
     """
-    data_objects, store = question.snapshot.data_objects, question.snapshot.store
+    store = question.snapshot.store
     ticket = await request_restores(store, archived, terms, url=question.url, prices=prices_of(question.options))
     if terms.wait:
         infos = await wait_until_restored(
@@ -191,7 +191,7 @@ async def restore_objects(
             on_progress=on_progress,
         )
         for info in infos:
-            data_objects.note(info)
+            question.snapshot.versions.note(info)
     return ticket
 
 

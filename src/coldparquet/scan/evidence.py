@@ -13,10 +13,10 @@ from coldparquet.format.pages import PagesFound
 from coldparquet.plan.blooms import looks_up_values
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.plan.columns import ColumnMatcher
-from coldparquet.plan.model import MetadataRequest
 from coldparquet.ranges import ByteRange
 from coldparquet.scan.draft import ParquetDraft
 from coldparquet.scan.pruning import SidecarPrunings
+from coldparquet.storage.log import metadata_requests, note_metadata_answer
 from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import Coalescing
     from coldparquet.plan.blooms import BloomProbes
+    from coldparquet.plan.model import MetadataRequest
     from coldparquet.plan.statistics import BloomAnswers
     from coldparquet.scan.draft import Draft
     from coldparquet.scan.model import Question
@@ -52,7 +53,7 @@ class BloomCopies:
         self.notes: tuple[str, ...] = ()
         """Why the catalogue could not be read."""
 
-    async def hand_out(self, spent: list[MetadataRequest]) -> None:
+    async def hand_out(self) -> None:
         """Give the probes of all drafts their blocks, on the first call. Drafts fetch what the catalogue lacks.
 
         Requests: those of :meth:`coldparquet.catalog.packed.PackedBlooms.blocks_of`.
@@ -68,7 +69,7 @@ class BloomCopies:
                 if draft.probes is not None and wanted is not None and self._is_packed(draft):
                     probes[draft.partition.name] = draft.probes
                     asked.append(AskedPartition(name=draft.partition.name, wanted=wanted))
-            found, problem = await self._catalogue.blooms.blocks_of(asked, self._stripes, spent)
+            found, problem = await self._catalogue.blooms.blocks_of(asked, self._stripes)
             for name, blocks in found.items():
                 probes[name].receive_blocks(blocks)
             self.notes = () if problem is None else (problem,)
@@ -112,14 +113,13 @@ _GAPS_PER_CHUNK_GAP = 2
 as itself. Half of it fetches filters of 32 KiB together where their columns alternate."""
 
 
-async def fetch_blooms(  # noqa: PLR0913 - knobs are required keywords here; their defaults live in ReadOptions
+async def fetch_blooms(
     store: ObjectStore,
     data_path: str,
     probes: BloomProbes,
     *,
     coalescing: Coalescing,
     may_grow: bool,
-    spent: list[MetadataRequest],
 ) -> BloomAnswers:
     """Fetch the parts of the filters that the probes need, and return their answers.
 
@@ -135,7 +135,6 @@ async def fetch_blooms(  # noqa: PLR0913 - knobs are required keywords here; the
                 coalescing=coalescing,
                 object_bytes=probes.parquet_size_bytes,
                 may_grow=may_grow,
-                spent=spent,
             )
         )
     return probes.answers()
@@ -149,7 +148,6 @@ async def fetch_bloom_ranges(  # noqa: PLR0913 - knobs are required keywords her
     coalescing: Coalescing,
     object_bytes: int,
     may_grow: bool,
-    spent: list[MetadataRequest],
 ) -> list[tuple[int, bytes]]:
     """Fetch ranges of bloom filters in few requests, all in parallel."""
     coalesced = coalesce(
@@ -169,13 +167,8 @@ async def fetch_bloom_ranges(  # noqa: PLR0913 - knobs are required keywords her
         for start, stop in zip(coalesced.starts.tolist(), coalesced.stops.tolist(), strict=True)
     ]
     answers = await gather_or_cancel([store.get(request) for request in requests])
-    spent += [
-        MetadataRequest(
-            path=data_path, byte_range=request.byte_range, reason=BLOOM_REASON, fetched_bytes=len(answer.data)
-        )
-        for request, answer in zip(requests, answers, strict=True)
-        if not answer.is_from_cache
-    ]
+    for request, answer in zip(requests, answers, strict=True):
+        note_metadata_answer(request, answer)
     return [(answer.start, answer.data) for answer in answers]
 
 
@@ -199,31 +192,29 @@ async def gather_evidence(draft: ParquetDraft, copies: BloomCopies) -> Evidence:
     :func:`coldparquet.scan.evidence.fetch_blooms`. For pages 1, or none if the partition's ``_pages`` came with its
     sidecar. All in one round trip, unless the length or the place of bloom filters is unknown.
     """
-    spent: list[MetadataRequest] = []
-    asks_blooms = draft.probes is not None
-    if asks_blooms and draft.wants_pages:
-        blooms, found = await both(_blooms(draft, copies, spent), _pages(draft, spent))
-    else:  # one of the two has nothing to wait for, and needs no task
-        blooms, found = await _blooms(draft, copies, spent), await _pages(draft, spent)
+    with metadata_requests() as requests:
+        if draft.probes is not None and draft.wants_pages:
+            blooms, found = await both(_blooms(draft, copies), _pages(draft))
+        else:  # one of the two has nothing to wait for, and needs no task
+            blooms, found = await _blooms(draft, copies), await _pages(draft)
     notes = (*(copies.notes if blooms is not None else ()), *(blooms.notes if blooms is not None else ()), *found.notes)
-    return Evidence(blooms=blooms, pages=found.pages, pages_etag=found.etag, notes=notes, requests=tuple(spent))
+    return Evidence(blooms=blooms, pages=found.pages, pages_etag=found.etag, notes=notes, requests=tuple(requests))
 
 
-async def _blooms(draft: ParquetDraft, copies: BloomCopies, spent: list[MetadataRequest]) -> BloomAnswers | None:
+async def _blooms(draft: ParquetDraft, copies: BloomCopies) -> BloomAnswers | None:
     if draft.probes is None:
         return None
-    await copies.hand_out(spent)
+    await copies.hand_out()
     return await fetch_blooms(
         draft.question.snapshot.store,
         draft.partition.data_path,
         draft.probes,
         coalescing=draft.question.coalescing_of(draft.partition.data_path),
         may_grow=draft.partition.may_grow,
-        spent=spent,
     )
 
 
-async def _pages(draft: ParquetDraft, spent: list[MetadataRequest]) -> PagesFound:
+async def _pages(draft: ParquetDraft) -> PagesFound:
     if not draft.wants_pages:
         return PagesFound(pages=None)
     needed = {place for place in draft.places.values() if place is not None}
@@ -232,5 +223,4 @@ async def _pages(draft: ParquetDraft, spent: list[MetadataRequest]) -> PagesFoun
         draft.sidecar,
         row_groups=draft.row_groups_left,
         columns=sorted(needed),
-        spent=spent,
     )

@@ -13,11 +13,11 @@ from coldparquet.decode.dictionaries import SharedDictionaries
 from coldparquet.errors import NotFoundError
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.scan.model import NO_SYMBOLS, KnownSymbols
+from coldparquet.storage.log import metadata_requests
 
 if TYPE_CHECKING:
     from coldparquet.catalog.snapshot import TableSnapshot
     from coldparquet.plan.columns import TableColumn
-    from coldparquet.plan.model import MetadataRequest
     from coldparquet.scan.model import Question, StreamedQuestion
 
 
@@ -31,10 +31,10 @@ async def look_up_symbols(question: Question) -> KnownSymbols:
     if question.options.symbols != "global" or snapshot.files is None or snapshot.files.column_versions is None:
         return NO_SYMBOLS
     columns = symbol_columns(question)
-    spent: list[MetadataRequest] = []
-    found = await gather_or_cancel([_symbols(column, snapshot, spent) for column in columns])
+    with metadata_requests() as requests:
+        found = await gather_or_cancel([_symbols(column, snapshot) for column in columns])
     strings = {column.index: symbols for column, symbols in zip(columns, found, strict=True) if symbols is not None}
-    return KnownSymbols(strings=strings, requests=tuple(spent))
+    return KnownSymbols(strings=strings, requests=tuple(requests))
 
 
 def symbol_columns(question: StreamedQuestion) -> list[TableColumn]:
@@ -51,13 +51,13 @@ def shared_dictionaries(question: StreamedQuestion) -> SharedDictionaries | None
     return SharedDictionaries({column.name: known.get(column.index, none_known) for column in symbol_columns(question)})
 
 
-async def _symbols(column: TableColumn, snapshot: TableSnapshot, spent: list[MetadataRequest]) -> pa.Array[Any] | None:
+async def _symbols(column: TableColumn, snapshot: TableSnapshot) -> pa.Array[Any] | None:
     """Return distinct symbols. None if files are missing, or if two symbols have the same UTF-8 form."""
     dictionaries, files = snapshot.symbol_dictionaries, snapshot.files
     if dictionaries is None or files is None:
         return None
     try:
-        strings = await dictionaries.of_column(column.id, files, spent)
+        strings = await dictionaries.of_column(column.id, files)
     except NotFoundError:
         return None
     if strings is None:

@@ -22,6 +22,7 @@ from coldparquet.plan.prune import is_time_range, timestamp_bounds
 from coldparquet.ranges import ByteRange
 from coldparquet.scan.model import PartitionPlan
 from coldparquet.scan.planned import NativePlan, PlannedNative, missing_column_file
+from coldparquet.storage.log import metadata_requests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.table_metadata import MetadataColumn
     from coldparquet.plan.columns import TableColumn
-    from coldparquet.plan.model import MetadataRequest
     from coldparquet.plan.native import DataEdges, IntArray
     from coldparquet.scan.model import KnownPartition, Question
     from coldparquet.storage.base import ObjectStore
@@ -76,13 +76,13 @@ async def plan_native_rows(  # noqa: PLR0913 - one partition, one question
         directory_path=directory_path,
         row_count=row_count,
         columns=[column for column in columns if _has_bytes(column, row_count)],
-        spent=[],
     )
     symbol_columns = [column for column in planning.columns if column.symbol is not None]
-    (slices, data_ranges), strings = await both(
-        planning.find(timestamp, time_bounds, rows_per_read=rows_per_read, limit=limit if all_rows_match else None),
-        gather_or_cancel([symbols.get(column, planning.spent) for column in symbol_columns]),
-    )
+    with metadata_requests() as requests:
+        (slices, data_ranges), strings = await both(
+            planning.find(timestamp, time_bounds, rows_per_read=rows_per_read, limit=limit if all_rows_match else None),
+            gather_or_cancel([symbols.get(column) for column in symbol_columns]),
+        )
     reads = native_reads(
         slices,
         columns,
@@ -94,7 +94,7 @@ async def plan_native_rows(  # noqa: PLR0913 - one partition, one question
     return NativePlan(
         reads=reads,
         dictionaries={column.index: found for column, found in zip(symbol_columns, strings, strict=True)},
-        metadata_requests=tuple(planning.spent),
+        metadata_requests=tuple(requests),
     )
 
 
@@ -107,7 +107,6 @@ class _Planning:
     row_count: int
     columns: list[NativeColumn]
     """Columns with bytes in the partition."""
-    spent: list[MetadataRequest]
 
     async def find(
         self,
@@ -196,7 +195,7 @@ class _Planning:
 
     async def _fetch(self, path: str, byte_range: ByteRange, reason: str, *, least_bytes: int | None = None) -> bytes:
         try:
-            return await fetch_committed(self.store, path, byte_range, reason, self.spent, least_bytes=least_bytes)
+            return await fetch_committed(self.store, path, byte_range, reason, least_bytes=least_bytes)
         except NotFoundError as error:
             raise missing_column_file(path) from error
 

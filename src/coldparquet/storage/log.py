@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from coldparquet import telemetry
 from coldparquet.errors import ColdParquetError
-from coldparquet.plan.model import CONNECTION_BYTES_PER_S, FIRST_BYTE_S, StoreSpeed
+from coldparquet.plan.model import CONNECTION_BYTES_PER_S, FIRST_BYTE_S, MetadataRequest, StoreSpeed
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.requests import ObjectInfo
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from contextvars import Token
 
+    from coldparquet.plan.model import MetadataOperation
     from coldparquet.ranges import ByteRange, SuffixRange
     from coldparquet.storage.base import Answer, Call, ObjectStore, Operation
     from coldparquet.storage.requests import FetchedRange, RangeRequest, Role
@@ -70,6 +71,7 @@ class RequestNotes:
 _request: ContextVar[RequestNotes | None] = ContextVar("coldparquet_request", default=None)
 _turn: ContextVar[Turn | None] = ContextVar("coldparquet_turn", default=None)
 _ledger: ContextVar[Ledger | None] = ContextVar("coldparquet_ledger", default=None)
+_metadata: ContextVar[list[MetadataRequest] | None] = ContextVar("coldparquet_metadata", default=None)
 
 
 def note_answer(*, http_status: int, storage_class: str | None = None) -> None:
@@ -151,6 +153,48 @@ def note_cache_hit(byte_count: int) -> None:
     if ledger is not None:
         ledger.totals.cache_hits += 1
         ledger.totals.cache_hit_bytes += byte_count
+
+
+@contextmanager
+def metadata_requests(into: list[MetadataRequest] | None = None) -> Iterator[list[MetadataRequest]]:
+    """Collect what is noted inside, and in tasks that are started inside; what is around it collects none of that."""
+    collected = [] if into is None else into
+    token = _metadata.set(collected)
+    try:
+        yield collected
+    finally:
+        _metadata.reset(token)
+
+
+def note_metadata(
+    path: str,
+    byte_range: ByteRange | SuffixRange | None,
+    reason: str,
+    *,
+    fetched_bytes: int = 0,
+    operation: MetadataOperation = "get",
+) -> None:
+    """Note a request that a plan needed: it is charged for it, however many attempts it took."""
+    collected = _metadata.get()
+    if collected is not None:
+        collected.append(
+            MetadataRequest(
+                path=path, byte_range=byte_range, reason=reason, fetched_bytes=fetched_bytes, operation=operation
+            )
+        )
+
+
+def note_metadata_answer(request: RangeRequest, answer: FetchedRange) -> None:
+    """Note a request for metadata, unless a cache answered it."""
+    if not answer.is_from_cache:
+        note_metadata(request.path, request.byte_range, request.reason, fetched_bytes=len(answer.data))
+
+
+async def get_metadata(store: ObjectStore, request: RangeRequest) -> FetchedRange:
+    """Fetch a range and note the request. 1 request, none where a cache answers."""
+    answer = await store.get(request)
+    note_metadata_answer(request, answer)
+    return answer
 
 
 @dataclass(slots=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from coldparquet.errors import FormatError
 from coldparquet.options import MIB
-from coldparquet.plan.model import MetadataRequest
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.checksums import MAX_PARTS, WholeObjectCheck, check_whole
+from coldparquet.storage.log import get_metadata
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 if TYPE_CHECKING:
@@ -279,21 +279,21 @@ _REQUEST_BYTES = 16 * 1024 * 1024
 """More than a `_txn` of 500,000 partitions has. Of a longer body so much is taken, and the rest is fetched by ranges."""
 
 
-async def read_whole(  # noqa: PLR0913 - what can be told is told by name
+async def read_whole(
     store: ObjectStore,
     path: str,
     *,
     reason: str = "table files",
     version_header_bytes: int = 0,
     largest_bytes: int | None = None,
-    spent: list[MetadataRequest] | None = None,
 ) -> FetchedRange:
     """Fetch a whole object, and compare it with the checksum that the store keeps of it. 1 request, more for one above 16 MiB."""
     checked = CheckedStore(store)
     data, etag, size_bytes, checksum = b"", None, None, None
     while size_bytes is None or len(data) < size_bytes:
         wanted = ByteRange(len(data), len(data) + _REQUEST_BYTES)
-        answer = await checked.get(
+        answer = await get_metadata(
+            checked,
             RangeRequest(
                 path=path,
                 byte_range=wanted,
@@ -301,11 +301,9 @@ async def read_whole(  # noqa: PLR0913 - what can be told is told by name
                 may_be_short=True,
                 wants_whole=not data,
                 version_header_bytes=version_header_bytes,
-            )
+            ),
         )
         checksum = checksum or answer.checksum
-        if spent is not None:
-            spent.append(MetadataRequest(path=path, byte_range=wanted, reason=reason, fetched_bytes=len(answer.data)))
         data += answer.data
         etag = answer.etag
         size_bytes = answer.object_size_bytes

@@ -1,13 +1,31 @@
-"""An event loop whose clock jumps to the next timer, so that hours of waiting cost a test nothing."""
+"""Waiting: for what other threads bring about, and in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
 import selectors
-from typing import TYPE_CHECKING, Any, TypeVar
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
+# --- Waiting for what other threads bring about, however busy the machine is ------------------------------------------
+
+
+DEADLINE_S = 60
+"""After so long it is not going to happen."""
+_PAUSE_S = 0.005
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Let the event loop run until the condition holds; fail if it never does."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not happen"
+        await asyncio.sleep(_PAUSE_S)
+
+
+# --- An event loop whose clock jumps to the next timer, so that hours of waiting cost a test nothing ------------------
+
 
 Result = TypeVar("Result")
 
