@@ -22,12 +22,12 @@ from coldparquet.format.catalogue_file import (
     encode_catalogue,
 )
 from coldparquet.maintenance.packed_entries import (
-    BloomPacker,
     LeftOut,
-    PartitionPacker,
     bloom_bytes,
     has_blooms,
     kept_entries,
+    read_blooms,
+    read_entry,
 )
 from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.pipelines.lakes import TableByTable
@@ -319,12 +319,10 @@ class _Packing:
     async def _read(
         self, locations: Sequence[PartitionLocation], kept: Mapping[str, PackedSidecar]
     ) -> list[PackedSidecar | LeftOut]:
-        packer = PartitionPacker(self._checked, self._options)
-
         async def read(location: PartitionLocation) -> PackedSidecar | LeftOut:
             if location.name in kept:
                 return kept[location.name]
-            found = await packer.read(location)
+            found = await read_entry(location, store=self._checked, options=self._options)
             if self._on_progress is not None:
                 self._on_progress(location.name, len(locations))
             return found
@@ -334,13 +332,12 @@ class _Packing:
     async def _with_blooms(
         self, locations: Sequence[PartitionLocation], packed: Sequence[PackedSidecar | LeftOut]
     ) -> list[PackedSidecar | LeftOut]:
-        packer = BloomPacker(self._checked, self._options)
-
         async def read(pair: tuple[PartitionLocation, PackedSidecar | LeftOut]) -> PackedSidecar | LeftOut:
             location, one = pair
             if isinstance(one, LeftOut) or one.blooms:
                 return one
-            return replace(one, blooms=await packer.read(location, one))
+            blooms = await read_blooms(location, one, store=self._checked, options=self._options)
+            return replace(one, blooms=blooms)
 
         pairs = list(zip(locations, packed, strict=True))
         return await map_or_cancel(read, pairs, at_once=self._options.max_concurrency)
