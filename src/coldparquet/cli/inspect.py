@@ -22,10 +22,10 @@ from coldparquet.format.partition_names import EARLIEST_NS, LATEST_NS, SECOND_NS
 from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.type_codes import TypeTag, timestamp_unit, type_name
 from coldparquet.options import ReadOptions
+from coldparquet.pipelines.model import Place
 from coldparquet.plan.predicate import Instant, format_instant, parse_instant
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.open import opened_store
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.text import human_bytes, plural, visible
 
@@ -273,13 +273,7 @@ async def _describe(
 ) -> tuple[str, dict[str, Any]]:
     """Describe what lies at ``url``: first it is taken for a sidecar or for what has one beside it, then for a table."""
     options = ReadOptions()
-    async with opened_store(
-        url,
-        storage_options=storage_options,
-        store_options=None,
-        store=None,
-        max_concurrency=options.max_concurrency,
-    ) as opened:
+    async with Place(url, storage_options).opened(max_concurrency=options.max_concurrency) as opened:
         stacked, path = opened.stack.store, opened.path
         try:
             path, sidecar = await _find_sidecar(CheckedStore(stacked), path, choice)
