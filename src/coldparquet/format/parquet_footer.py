@@ -179,7 +179,7 @@ def parse_footer(footer: bytes, *, path: str | None, offset: int) -> ParquetFoot
     leaves = parse_schema(metadata.schema, path=path)
     row_groups: Sequence[FooterRowGroup]
     if is_large:
-        places = np.array(structure_list_places(footer, thrift.ROW_GROUPS_FIELD), dtype=np.int64)
+        places = np.array(structure_list_places(footer, thrift.FileMetaData.number("row_groups")), dtype=np.int64)
         row_groups = RowGroupsOnDemand(footer, places, leaves, path, offset)
     else:
         row_groups = tuple(

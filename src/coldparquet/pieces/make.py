@@ -85,7 +85,7 @@ async def make_pieces(
     loop, snapshot = asyncio.get_running_loop(), planned.question.snapshot
     cut = partial(_cut, planned, most_pieces=most_pieces, target_bytes=target_bytes)
     edges = await loop.run_in_executor(executor, cut)
-    paths = [path for path in _cut_objects(planned, edges) if snapshot.store.lasting_etag(path) is None]
+    paths = [path for path in _cut_objects(planned, edges) if snapshot.versions.lasting_etag(path) is None]
     await snapshot.data_objects.head(paths)
     return await loop.run_in_executor(executor, _make, planned, edges)
 
@@ -184,10 +184,10 @@ class _PieceMaker:
     def _etag(self, data: StoredData) -> str | None:
         """Return the known version of a data object, if later readers can compare it."""
         snapshot = self._planned.question.snapshot
-        info = snapshot.data_objects.info(data.path)
+        info = snapshot.versions.info(data.path)
         # The version of a growing file on a disk changes, although its committed part does not.
         seen = None if info is None or data.may_grow else info.etag
-        return snapshot.store.lasting_etag(data.path) or seen
+        return snapshot.versions.lasting_etag(data.path) or seen
 
     def _shape(self, index: int) -> RequestShape:
         question, plan = self._planned.question, self._planned.plan

@@ -535,7 +535,7 @@ def _pinned_store(content: PieceContent, store: ObjectStore) -> CachedStore:
     checked = CheckedStore(store)
     for share in content.shares:
         if share.etag is not None:
-            checked.pin(share.data.path, share.etag)
+            checked.versions.pin(share.data.path, share.etag)
     return NO_CACHES.above(checked)
 
 

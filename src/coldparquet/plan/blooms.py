@@ -81,9 +81,8 @@ class BloomLookup:
 
     def of(self, row_groups: slice) -> BloomLookup:
         """Return the worthwhile lookups in some row groups, numbered from the first of them."""
-        return BloomLookup(
-            column=self.column,
-            hashes=self.hashes,
+        return replace(
+            self,
             first_value=self.first_value[row_groups],
             stop_value=self.stop_value[row_groups],
             can_deny=self.can_deny[row_groups],

@@ -131,7 +131,7 @@ class Question:
 
     def coalescing_of(self, data_path: str) -> Coalescing:
         """Return how the ranges of one object become requests, given its storage class."""
-        info = self.snapshot.data_objects.info(data_path)
+        info = self.snapshot.versions.info(data_path)
         return choose_coalescing(self.options, self.speed, None if info is None else info.storage_class)
 
     @property

@@ -25,7 +25,6 @@ from coldparquet.scan.arriving import PartitionFetches
 from coldparquet.scan.known_symbols import symbol_columns
 from coldparquet.scan.memory import Lease
 from coldparquet.scan.missing import data_missing
-from coldparquet.storage.log import Turn
 from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
@@ -216,8 +215,6 @@ class StreamMeans:
     that are not consumed can then block the other."""
     decoded: Quota
     """Memory of rows that are being decoded or not yet consumed."""
-    requests: Quota
-    """Requests in flight."""
     decoders: Quota
     """Threads that decode."""
     sizes: DecodedSizes
@@ -374,12 +371,7 @@ class RowGroupWork:
     async def _fetch(self, fetch: Fetch) -> None:
         """Fetch one range and copy its parts to their places."""
         try:
-            with Turn():
-                await self._means.requests.take(1, turn=self.turn)
-                try:
-                    answer = await self._get(fetch.request)
-                finally:
-                    self._means.requests.hold(-1)
+            answer = await self._get(fetch.request)
             if self._means.ledger is not None:
                 self._means.ledger.totals.asked_bytes += fetch.length_bytes
                 self._means.ledger.totals.wanted_bytes += fetch.wanted_bytes
@@ -400,6 +392,7 @@ class RowGroupWork:
                     expected_etag=data.etag,
                     object_bytes=data.size_bytes,
                     may_grow=data.may_grow,
+                    turn=self.turn,
                     may_be_kept=self._means.keeping.takes(request.byte_range.length_bytes),
                 )
             )
