@@ -123,6 +123,7 @@ def any_pages(draw: st.DrawFn, places: ChunkPlaces) -> PartitionPages:
         dictionary_stops=dictionary_stops,
         lower=bounds_of(lower),
         upper=bounds_of(upper),
+        first_row_group=0,
         **arrays,
     )
 

@@ -174,6 +174,7 @@ def test_every_byte_of_every_slice_is_placed_once(
             buffers[copy.row_group_read][target] = fetched[copy.source_offset :][: copy.length_bytes]
             placed[copy.row_group_read] += copy.length_bytes
     for read, buffer, count in zip(reads, buffers, placed, strict=True):
+        assert read.piece_files is not None
         wanted = b"".join(
             files[read.data.files[file].path][start:stop]
             for file, start, stop in zip(read.piece_files, read.piece_starts, read.piece_stops, strict=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import coldparquet as cp
+from coldparquet.decode.read import new_buffer
 from coldparquet.errors import UnsupportedError
 from coldparquet.maintenance.index import index_table
 from coldparquet.scan import arriving
@@ -34,7 +35,6 @@ async def partition(tmp_path: Path) -> Path:
 def makers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the threads that made buffers."""
     names: list[str] = []
-    new_buffer = arriving.new_buffer
 
     def noted(read: Any) -> Any:
         names.append(threading.current_thread().name)

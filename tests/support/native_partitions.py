@@ -207,6 +207,7 @@ def decode(
         symbols={} if dictionary is None else {column.index: dictionary},
         all_rows_match=True,
     )
+    assert read.piece_files is not None
     buffer = b"".join(
         files[read.data.files[file].path.removeprefix("p/")][start:stop]
         for file, start, stop in zip(read.piece_files, read.piece_starts, read.piece_stops, strict=True)

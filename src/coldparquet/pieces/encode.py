@@ -96,7 +96,7 @@ def encode_piece(content: PieceContent, numbers: PieceNumbers) -> bytes:
     shares = []
     for share in content.shares:
         data = share.data
-        plain = [
+        plain: list[Any] = [
             share.name,
             data.path,
             share.metadata_source,

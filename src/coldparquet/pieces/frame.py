@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,8 @@ from coldparquet.format.binary import WORD_BYTES, from_byte_planes, to_byte_plan
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy.typing as npt
+
     from coldparquet.catalog.table_files import TableMoment
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.options import Coalescing, ReadOptions
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.model import MetadataSource, Read, StoredData
 
+
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 _LENGTH = struct.Struct("<Q")
 
@@ -110,7 +114,7 @@ class SectionReader:
         return damaged_piece(problem, offset=self._position)
 
 
-def split(numbers: IntArray, counts: IntArray) -> list[IntArray]:
+def split(numbers: npt.NDArray[Scalar], counts: IntArray) -> list[npt.NDArray[Scalar]]:
     """Cut an array into lists of these lengths."""
     stops = np.cumsum(counts)
     if counts.min(initial=0) < 0 or (stops[-1] if len(stops) else 0) != len(numbers):
