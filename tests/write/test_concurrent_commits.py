@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.support.crash_points import UnflushedFiles
 
 import coldparquet as cp
 from coldparquet.catalog.table_files import TableFiles, read_table_files
@@ -39,16 +40,6 @@ PAUSE_S = 0.02
 DAY_US = 86_400 * SECOND_US
 OPTIONS = WriteOptions(row_group_rows=GROUP_ROWS)
 IS_PARQUET = 1 << 61
-
-
-class UnflushedFiles(LocalFiles):
-    """Readers on the same machine see what was written; flushing thousands of times only takes long."""
-
-    def flush(self, path: str) -> None:
-        pass
-
-    def flush_directory(self, path: str) -> None:
-        pass
 
 
 FILES = UnflushedFiles()
