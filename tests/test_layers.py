@@ -27,8 +27,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"table_scan"}),
     frozenset({"table", "opening"}),
     frozenset({"follow"}),
-    frozenset({"maintenance", "publish", "report", "write"}),
-    frozenset({"pipelines"}),
+    frozenset({"maintenance", "pipelines", "publish", "report", "write"}),
     frozenset({"__main__", "sync", "cli", "spark", "testing"}),
 )
 """From left to right: a module imports from its own layer and from those before it.

@@ -154,7 +154,7 @@ async def test_a_healthy_store(seen: Seen, server: ColdStoreServer, root: Path, 
     async with cp.open_table(TABLE, storage_options=keys(server), store_options=options) as table:
         await read_everything(table, seen)
     seen.add(options, cp.ReadOptions())
-    assert seen.add_files(tmp_path / "cache") > 2
+    assert seen.add_files(tmp_path / "cache") > 0
     assert seen.add_files(root) > 10, "nor in what was written to the store"
     assert server.requests
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
-from coldparquet.storage.disk_cache import DiskCache
+from coldparquet.storage import disk_cache
 from coldparquet.table import Table
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.blooms import file_with_blooms
+from tests.support.disk_caches import poison
 from tests.support.questdb_tables import GOLDEN
 
 TABLE = "o3_in_place"
@@ -248,19 +250,22 @@ def assert_private(directory: Path) -> None:
         assert SECRET.encode() not in path.read_bytes()
 
 
-def _break_every_file(directory: Path) -> None:
-    for path in directory.rglob("*"):
-        if path.is_file():
-            content = bytearray(path.read_bytes())
-            content[-1] ^= 0xFF
-            path.write_bytes(content)
+def _break_every_page(directory: Path) -> None:
+    [path] = directory.rglob("cache.sqlite")
+    content = bytearray(path.read_bytes())
+    for place in range(4095, len(content), 4096):
+        content[place] ^= 0xFF
+    path.write_bytes(content)
 
 
-async def test_a_poisoned_cache_changes_no_row(server: ColdStoreServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [poison, _break_every_page])
+async def test_a_poisoned_cache_changes_no_row(
+    server: ColdStoreServer, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
     directory = tmp_path / "cache"
     async with opened(server, cache_directory=str(directory)) as table:
         first = await answers(table)
-    _break_every_file(directory)
+    damage(directory)
     async with opened(server, cache_directory=str(directory), sidecar_trust_s=3_600) as table:
         assert await answers(table) == first
 
@@ -268,10 +273,10 @@ async def test_a_poisoned_cache_changes_no_row(server: ColdStoreServer, tmp_path
 async def test_a_cache_that_cannot_be_written_fails_no_read(
     server: ColdStoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    def full(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(DiskCache, "_write_file", full)
+    monkeypatch.setattr(disk_cache, "_make_room", full)
     async with opened(server, cache_directory=str(tmp_path / "cache")) as table:
         first = await answers(table)
         assert await answers(table) == first

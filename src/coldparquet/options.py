@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from functools import cache
+from typing import Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.prices import PriceTable, RestoreTier
@@ -79,9 +80,23 @@ def _refuse_less(name: str, value: object, minimum: int) -> None:
         raise InvalidInputError(f"{name} is {value!r}; it must be a whole number, at least {minimum}")
 
 
-def _refuse_other(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if value not in allowed:
-        raise InvalidInputError(f"{name} is {value!r}; use {' or '.join(map(repr, allowed))}")
+def _refuse_other_choices(options: object) -> None:
+    """Check the fields that have a few values, by their types: flags, and literals but for the goal."""
+    kind = type(options)
+    for name, allowed in _choices(kind).items():
+        value = getattr(options, name)
+        if value not in allowed:
+            raise InvalidInputError(f"{kind.__name__}.{name} is {value!r}; use {' or '.join(map(repr, allowed))}")
+
+
+@cache
+def _choices(kind: type) -> dict[str, tuple[object, ...]]:
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if hint is not Goal}
+    return {
+        name: (True, False) if hint is bool else get_args(hint)
+        for name, hint in hints.items()
+        if hint is bool or get_origin(hint) is Literal
+    }
 
 
 MAX_RESTORE_DAYS = 3_650
@@ -101,8 +116,7 @@ class RestoreTerms:
     reports the progress at level ``INFO``; ``Scan.restore`` takes a callback."""
 
     def __post_init__(self) -> None:
-        _refuse_other("RestoreTerms.tier", self.tier, ("Expedited", "Standard", "Bulk"))
-        _refuse_other("RestoreTerms.wait", self.wait, (True, False))
+        _refuse_other_choices(self)
         _refuse_less("RestoreTerms.days", self.days, 1)
         if self.days > MAX_RESTORE_DAYS:
             raise InvalidInputError(
@@ -142,11 +156,11 @@ class StoreOptions:
 
     cache_directory: str | None = None
     """Directory that keeps sidecars and fetched ranges between runs, shared by all processes; None keeps nothing. Only
-    the owner can read its files. Only for tables on S3 and web servers that are opened by their URLs: another store,
-    such as one of your own (``store=``), has no unique name."""
+    the owner can read its file; it should lie on a local disk. Only for tables on S3 and web servers that are opened by
+    their URLs: another store, such as one of your own (``store=``), has no unique name."""
 
     cache_directory_limit_bytes: int = 1024 * MIB
-    """Largest size of the directory; the least recently used files are removed first."""
+    """Largest size of the file in it; the least recently used bytes are removed first."""
 
     sidecar_trust_s: float = 0.0
     """How long a kept sidecar is used before the store is asked for a newer one (one GET with If-None-Match)."""
@@ -164,8 +178,7 @@ class StoreOptions:
             least_is_fine = value == 0 and name == "sidecar_trust_s"
             if isinstance(value, bool) or not isinstance(value, int | float) or not (value > 0 or least_is_fine):
                 raise InvalidInputError(f"StoreOptions.{name} is {value!r}; it must be a number of seconds above 0")
-        for name in ("hedging", "use_catalogue"):
-            _refuse_other(f"StoreOptions.{name}", getattr(self, name), (True, False))
+        _refuse_other_choices(self)
         if not isinstance(self.cache_directory, str | None) or self.cache_directory == "":
             raise InvalidInputError(
                 f"StoreOptions.cache_directory is {self.cache_directory!r}; it must be a path, or None for no cache"
@@ -348,23 +361,7 @@ class ReadOptions:
             raise InvalidInputError(f"ReadOptions.restore is {self.restore!r}; it must be RestoreTerms")
         if self.goal not in list(COALESCING_BY_GOAL):
             raise InvalidInputError(f"ReadOptions.goal is {self.goal!r}; use one of {', '.join(COALESCING_BY_GOAL)}")
-        choices = {
-            "symbols": ("dictionary", "global", "string"),
-            "strings": ("dictionary", "string"),
-            "page_index": ("auto", "always", "never"),
-            "late_materialisation": ("auto", "always", "never"),
-            "columns_from": ("newest", "all"),
-            "sidecars": (True, False),
-            "statistics": (True, False),
-            "make_constant_columns": (True, False),
-            "bloom_filters": (True, False),
-            "check_storage_classes": (True, False),
-            "archived": ("refuse", "skip", "restore"),
-            "unread": ("refuse", "skip"),
-            "check_page_checksums": (True, False),
-        }
-        for name, allowed in choices.items():
-            _refuse_other(f"ReadOptions.{name}", getattr(self, name), allowed)
+        _refuse_other_choices(self)
         if self.archived != "refuse" and not self.check_storage_classes:
             raise InvalidInputError(
                 f"ReadOptions.archived is {self.archived!r}, but check_storage_classes is False: nobody would know which"

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
+from dataclasses import fields as dataclass_fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar, get_args
 
 from coldparquet.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 
 STANDARD = "STANDARD"
@@ -52,13 +53,13 @@ class RestorePrice:
     """Price and duration of making archived objects readable for some days, in one tier."""
 
     tier: RestoreTier
+    hours_typical: float
+    hours_most: float
+    """S3 guarantees nothing; most restores complete within this time."""
     million_requests: Price
     """Dollars for a million objects of any size."""
     gb: Price
     """Dollars for each GB of them."""
-    hours_typical: float
-    hours_most: float
-    """S3 guarantees nothing; most restores complete within this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,9 +127,7 @@ class PriceTable:
             InvalidInputError: It is unreadable, not JSON, or not a table (kind ``InvalidPrices``); ``field`` says
                 where.
         """
-        from coldparquet.prices import read_price_table  # noqa: PLC0415 - few callers have prices of their own
-
-        return read_price_table(Path(path))
+        return _read_table(Path(path))
 
     def find(self, storage_class: str | None) -> StorageClassPrices | None:
         """Return the prices of a class, None if unknown; a class of None is ``STANDARD``."""
@@ -165,16 +164,13 @@ class PriceTable:
         prices = self.find(storage_class)
         if prices is None:
             return None
-        match kind:
-            case "get":
-                million = prices.million_gets
-            case "head":
-                million = prices.million_heads
-            case "list":
-                million = prices.million_lists
-            case "put":
-                million = prices.million_puts
-        return count * million.dollars / 1e6 + retrieved_bytes * self.dollars_per_byte(prices)
+        of_kind: dict[RequestKind, Price] = {
+            "get": prices.million_gets,
+            "head": prices.million_heads,
+            "list": prices.million_lists,
+            "put": prices.million_puts,
+        }
+        return count * of_kind[kind].dollars / 1e6 + retrieved_bytes * self.dollars_per_byte(prices)
 
     def read_dollars(
         self, *, get_count: int, retrieved_bytes: int, list_count: int = 0, storage_class: str | None = None
@@ -242,9 +238,7 @@ class PriceTable:
 
 @cache
 def _default_table() -> PriceTable:
-    from coldparquet.prices import read_price_table  # noqa: PLC0415 - plans without a price need no table
-
-    return read_price_table(Path(__file__).with_name("prices.json"))
+    return _read_table(Path(__file__).with_name("prices.json"))
 
 
 _MOST_BYTES = 1024 * 1024
@@ -260,14 +254,11 @@ _TABLE_FIELDS = (
     "counts_transfer_out",
     "classes",
 )
-_PRICES_OF_CLASS = ("million_gets", "million_heads", "million_puts", "million_lists", "gb_retrieved", "gb_month")
-_PRICES_OF_RESTORE = ("million_requests", "gb")
-_HOURS_OF_RESTORE = ("hours_typical", "hours_most")
+Made = TypeVar("Made", "StorageClassPrices", "RestorePrice")
 _TIERS: tuple[RestoreTier, ...] = get_args(RestoreTier)
 
 
-def read_price_table(path: Path) -> PriceTable:
-    """Read a price table; for details and errors see :meth:`coldparquet.prices.PriceTable.read`."""
+def _read_table(path: Path) -> PriceTable:
     file = _Field(path=str(path), name="", value=_json_of(path))
     fields = file.members(_TABLE_FIELDS)
     base = _base(fields.get("based_on"))
@@ -280,16 +271,19 @@ def read_price_table(path: Path) -> PriceTable:
     known = {prices.name: prices for prices in base.classes} if base else {}
     if base is None or "classes" in fields:
         for name, field in file.required(fields, "classes").entries().items():
-            known[name] = _class_prices(name, field, known.get(name), origin)
+            known[name] = _read(StorageClassPrices, field, origin, base=known.get(name), name=name)
     if not known:
         fields["classes"].refuse("at least one storage class")
     counts = fields.get("counts_transfer_out")
+    is_transfer_stated = base is None or "gb_transferred_out" in fields
     return PriceTable(
         name=file.required(fields, "name").text(),
         as_of=origin.as_of,
         classes=tuple(known.values()),
-        gb_transferred_out=file.price_of(
-            fields, "gb_transferred_out", origin, otherwise=None if base is None else base.gb_transferred_out
+        gb_transferred_out=(
+            _price(file.required(fields, "gb_transferred_out"), origin)
+            if is_transfer_stated
+            else base.gb_transferred_out
         ),
         counts_transfer_out=counts.truth() if counts else base is not None and base.counts_transfer_out,
     )
@@ -303,40 +297,48 @@ def _base(field: _Field | None) -> PriceTable | None:
     return PriceTable.default()
 
 
-def _class_prices(name: str, field: _Field, base: StorageClassPrices | None, origin: Price) -> StorageClassPrices:
-    fields = field.members((*_PRICES_OF_CLASS, "restores", "must_be_restored"))
+def _read(kind: type[Made], field: _Field, origin: Price, *, base: Made | None = None, **known: Any) -> Made:
+    """Make a dataclass of an object, each field by its type; what is missing is that of ``base``, or the default."""
+    wanted = [described for described in dataclass_fields(kind) if described.name not in known]
+    members = field.members([described.name for described in wanted])
+    for described in wanted:
+        name, otherwise = described.name, None if base is None else getattr(base, described.name)
+        if name in members:
+            known[name] = _READERS[str(described.type)](members[name], origin, otherwise)
+        elif base is not None:
+            known[name] = otherwise
+        elif described.default is MISSING:
+            field.required(members, name)
+    return kind(**known)
 
-    def price(key: str) -> Price:
-        return field.price_of(fields, key, origin, otherwise=None if base is None else getattr(base, key))
 
-    restores = {restore.tier: restore for restore in base.restores} if base else {}
-    if "restores" in fields:
-        of_tier = fields["restores"].members(_TIERS)
-        restores |= {tier: _restore_price(tier, of_tier[tier], origin) for tier in _TIERS if tier in of_tier}
-    must = fields.get("must_be_restored")
-    return StorageClassPrices(
-        name=name,
-        million_gets=price("million_gets"),
-        million_heads=price("million_heads"),
-        million_puts=price("million_puts"),
-        million_lists=price("million_lists"),
-        gb_retrieved=price("gb_retrieved"),
-        gb_month=price("gb_month"),
-        restores=tuple(restores.values()),
-        must_be_restored=must.truth() if must else base is not None and base.must_be_restored,
+def _restores(field: _Field, origin: Price, others: tuple[RestorePrice, ...] | None = None) -> tuple[RestorePrice, ...]:
+    of_tier = field.members(_TIERS)
+    found = {restore.tier: restore for restore in others or ()}
+    found |= {tier: _read(RestorePrice, of_tier[tier], origin, tier=tier) for tier in _TIERS if tier in of_tier}
+    return tuple(found.values())
+
+
+def _price(field: _Field, origin: Price, _other: Price | None = None) -> Price:
+    """Read a number with the origin of the whole file, or an object with its own origin."""
+    if not isinstance(field.value, dict):
+        return replace(origin, dollars=field.number("a number of dollars"))
+    members = field.members(("dollars", "as_of", "source", "verified"))
+    return Price(
+        dollars=field.required(members, "dollars").number("a number of dollars"),
+        as_of=members["as_of"].text() if "as_of" in members else origin.as_of,
+        source=members["source"].text() if "source" in members else origin.source,
+        verified=members["verified"].truth() if "verified" in members else origin.verified,
     )
 
 
-def _restore_price(tier: RestoreTier, field: _Field, origin: Price) -> RestorePrice:
-    fields = field.members((*_PRICES_OF_RESTORE, *_HOURS_OF_RESTORE))
-    typical, most = (field.required(fields, key).number("a number of hours") for key in _HOURS_OF_RESTORE)
-    return RestorePrice(
-        tier=tier,
-        million_requests=field.price_of(fields, "million_requests", origin),
-        gb=field.price_of(fields, "gb", origin),
-        hours_typical=typical,
-        hours_most=most,
-    )
+_READERS: dict[str, Callable[[_Field, Price, Any], Any]] = {
+    "Price": _price,
+    "float": lambda field, _origin, _other: field.number("a number of hours"),
+    "bool": lambda field, _origin, _other: field.truth(),
+    "tuple[RestorePrice, ...]": _restores,
+}
+"""By the type of a dataclass's field, how it is read from JSON, given the origin of its prices and its value so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -403,26 +405,6 @@ class _Field:
         if not 0 <= number < math.inf:
             self.refuse(f"{what}, at least 0")
         return number
-
-    def price_of(
-        self, fields: Mapping[str, _Field], key: str, origin: Price, *, otherwise: Price | None = None
-    ) -> Price:
-        """Return the price in a field of this object; it may be missing if another table has it."""
-        if otherwise is not None and key not in fields:
-            return otherwise
-        return self.required(fields, key).price(origin)
-
-    def price(self, origin: Price) -> Price:
-        """Return a price: a number with the origin of the whole file, or an object with its own origin."""
-        if not isinstance(self.value, dict):
-            return replace(origin, dollars=self.number("a number of dollars"))
-        fields = self.members(("dollars", "as_of", "source", "verified"))
-        return Price(
-            dollars=self.required(fields, "dollars").number("a number of dollars"),
-            as_of=fields["as_of"].text() if "as_of" in fields else origin.as_of,
-            source=fields["source"].text() if "source" in fields else origin.source,
-            verified=fields["verified"].truth() if "verified" in fields else origin.verified,
-        )
 
 
 def _json_of(path: Path) -> Any:

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from coldparquet.storage.log import RequestRecord
     from coldparquet.table import Table as AsyncTable
     from coldparquet.write.begin import WriteMode
-    from coldparquet.write.commit import WrittenTable
     from coldparquet.write.options import WriteOptions
-    from coldparquet.write.parquet import Rows
+    from coldparquet.write.rows import Rows
+    from coldparquet.write.table import WrittenTable
 
 
 Arguments = ParamSpec("Arguments")

@@ -85,6 +85,7 @@ class Table:
     async def aclose(self) -> None:
         """Release connections and threads. Scans that are still running fail; calling it twice is fine."""
         self._executor.close()
+        await self._origin.caches.aclose()
         if self._owns_store:
             await self._stack.store.aclose()
 
@@ -240,6 +241,7 @@ async def open_now(  # noqa: PLR0913 - what an Opening was given
     except BaseException as error:
         first_decoding.cancel()  # first of all: closed threads refuse it
         threads.close()
+        await origin.caches.aclose()
         if owns_store:
             await store.aclose()
             name_url(error, url, path)

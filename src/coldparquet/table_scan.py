@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ from coldparquet.scan.stream import BatchStream
 from coldparquet.storage.log import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from concurrent.futures import Executor
 
     import pandas as pd
@@ -54,245 +54,6 @@ _NO_KEYS = frozenset({"list", "float32", "float64"})
 
 _VALUE_OF_NAT = -(1 << 63)
 _STEPS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RowQuestions:
-    """The answers of :class:`coldparquet.table_scan.Scan` that stream no rows. None needs the whole scan's plan."""
-
-    question: Question
-    executor: Executor
-    schema: pa.Schema
-    """Columns and Arrow types of the result."""
-    ledger: Ledger = field(default_factory=Ledger, compare=False)
-    """The costs of this scan; :attr:`coldparquet.table_scan.Scan.stats` returns them."""
-
-    async def count(self) -> int:
-        """Count the rows.
-
-        Requests: only metadata if it decides; else also the predicate's columns of the undecided row groups. With a
-        limit, counting stops once that many rows are certain.
-        """
-        with self._activity("count").whole():
-            return await count_rows(self._asked(), self.executor)
-
-    async def any(self) -> bool:
-        """Tell whether there is any row.
-
-        Requests: only metadata if it proves one row; without a predicate that of the first partition. Else the
-        predicate's columns of 1, 2, 4 ... undecided row groups, until a row matches.
-        """
-        with self._activity("any").whole():
-            return await has_rows(self._asked(), self.executor)
-
-    async def null_count(self, column: str) -> int:
-        """Count the rows in which a column is NULL.
-
-        Requests: only metadata if it decides; else the column, and the predicate's, of the undecided row groups. With a
-        limit, all rows.
-
-        Args:
-            column: Any column of the table.
-
-        Raises:
-            InvalidInputError: The column is unknown.
-        """
-        chosen = self._column(column)
-        with self._activity("null_count").whole():
-            return await count_nulls(self._asked(), self.executor, chosen)
-
-    async def min_max(self, column: str) -> pa.StructScalar:
-        """Find the minimum and the maximum of a column, as ``pyarrow.compute.min_max`` does for the rows.
-
-        NULL does not count, and NaN only if there is no other value. Text compares by its UTF-8 bytes.
-
-        Requests: only metadata where that is exact, over any number of partitions. Else the column, and the predicate's
-        columns, of row groups that metadata leaves undecided and whose bounds may beat the known values, the most
-        promising ones first. In detail:
-
-        * Metadata answers a row group if every row matches and its statistics are values of the column:
-          ``coldparquet.plan.answers`` says when. It never answers for BOOLEAN, BINARY and wide decimals, for columns
-          whose type was changed, for text of files that QuestDB did not write, nor for native partitions.
-        * The designated timestamp is searched from both ends of the table, see :meth:`first_timestamp`.
-        * With a limit, all rows are read.
-
-        Args:
-            column: Any column of the table.
-
-        Returns: A struct of ``min`` and ``max``, both of the column's type, text as plain strings; both null without a
-            value.
-
-        Raises:
-            InvalidInputError: The column is unknown.
-            UnsupportedError: Its values have no order: arrays, LONG128 and LONG256 (kind ``UnsupportedComparison``).
-        """
-        found = await self._extremes(column, ("min", "max"))
-        arrays = [pa.repeat(value, 1) for value in found]
-        pair: pa.StructScalar = pa.StructArray.from_arrays(arrays, names=["min", "max"])[0]
-        return pair
-
-    async def min(self, column: str) -> Any:
-        """Find the smallest value of a column as a Python object, None if there is none.
-
-        Requests, arguments and errors: those of :meth:`min_max`, which returns every value unchanged. Times become
-        ``datetime``, those in nanoseconds ``pandas.Timestamp``.
-
-        Raises:
-            UnsupportedError: Python has no such object (kind ``NoPythonValue``): years after 9999, the least nanosecond
-                of 64 bits, nanoseconds without pandas, or times of day outside of a day.
-        """
-        [least] = await self._extremes(column, ("min",))
-        return python_value(least, column)
-
-    async def max(self, column: str) -> Any:
-        """Find the largest value of a column as a Python object, None if there is none. See :meth:`min`."""
-        [greatest] = await self._extremes(column, ("max",))
-        return python_value(greatest, column)
-
-    async def first_timestamp(self) -> Any:
-        """Find the smallest designated timestamp, as ``datetime`` or ``pandas.Timestamp``; None without any row.
-
-        Requests: the metadata of the oldest partition with matching rows, found in steps of 1, 2, 4 ... partitions. No
-        data if metadata decides which rows match; for a native partition one value. Else the timestamp, and the
-        predicate's columns, of 1, 2, 4 ... row groups that may hold it.
-
-        Raises:
-            InvalidInputError: The table has no designated timestamp (kind ``NoDesignatedTimestamp``).
-        """
-        return await self.min(self._timestamp("first_timestamp").name)
-
-    async def last_timestamp(self) -> Any:
-        """Find the largest designated timestamp; see :meth:`first_timestamp`."""
-        return await self.max(self._timestamp("last_timestamp").name)
-
-    async def tail(self, n: int) -> pa.Table:
-        """Read the last rows, in table order.
-
-        Requests: the metadata of the newest partition, and of twice as many each time as long as rows are missing.
-        Data: if metadata decides which rows match, one round trip for the pages of the last rows, or for their row
-        groups if a page index does not pay. Else 1, 2, 4 ... row groups from the end.
-
-        Args:
-            n: Most rows of the result.
-
-        Raises:
-            InvalidInputError: ``n`` is negative, or the scan has a limit (kind ``LimitNotAllowed``).
-        """
-        count = row_limit(n, "n")
-        self._refuse_limit("tail")
-        if count == 0:
-            return self.schema.empty_table()
-        with self._activity("tail").whole():
-            return await read_last_rows(self._asked(), self.executor, count, self.schema)
-
-    async def top_k(self, n: int, *, ascending: bool = False) -> pa.Table:
-        """Read the newest rows by the designated timestamp, newest first, or the oldest ones, oldest first.
-
-        Among equal timestamps, table order decides: of the newest rows, later ones win and come first.
-
-        Requests: as :meth:`tail`, with row groups in the order of their timestamps.
-
-        Args:
-            n: Most rows of the result.
-            ascending: Whether the oldest rows are wanted.
-
-        Raises:
-            InvalidInputError: ``n`` is negative, the scan has a limit (kind ``LimitNotAllowed``), or the table has no
-                designated timestamp (kind ``NoDesignatedTimestamp``).
-        """
-        count = row_limit(n, "n")
-        self._refuse_limit("top_k")
-        timestamp = self._timestamp("top_k")
-        if count == 0:
-            return self.schema.empty_table()
-        with self._activity("top_k").whole():
-            return await read_top_rows(
-                self._asked(), self.executor, count, self.schema, timestamp=timestamp, ascending=ascending
-            )
-
-    async def latest_by(self, *columns: str) -> pa.Table:
-        """Read the newest row of each key, as QuestDB's ``LATEST ON timestamp PARTITION BY columns`` does.
-
-        Only rows that satisfy the predicate count; NULL is a key. Among a key's rows with the same timestamp, the last
-        one in table order wins. The result is in timestamp order; rows of equal timestamps are in table order.
-
-        Requests: the metadata of the newest partition, then of twice as many and so on. Data: keys, timestamp and
-        predicate columns of 1, 2, 4 ... row groups, newest first, except those that cannot hold another key. Then, if
-        the result has other columns, one round trip for all columns of the row groups that hold a row of it. For one
-        key column, three things can prove that there is no other key: its bounds (``plan/answers.py``), the number
-        of the table's symbols, or a predicate that names the keys. With several columns the keys of all row groups are
-        read.
-
-        Args:
-            columns: The key: at least one column of the table.
-
-        Raises:
-            InvalidInputError: No column is named, one is unknown, the scan has a limit (kind ``LimitNotAllowed``), or
-                the table has no designated timestamp (kind ``NoDesignatedTimestamp``).
-            UnsupportedError: A column is of floating-point numbers or arrays (kind ``UnsupportedKey``).
-        """
-        self._refuse_limit("latest_by")
-        timestamp = self._timestamp("latest_by")
-        keys = tuple(dict.fromkeys(self._column(name) for name in columns))
-        if not keys:
-            raise InvalidInputError("latest_by needs at least one column: latest_by('symbol')")
-        for key in keys:
-            if key.readable_type.arrow.name in _NO_KEYS:
-                raise UnsupportedError(
-                    f"column {key.name!r} is {key.readable_type.name}, which latest_by does not take as a key",
-                    kind="UnsupportedKey",
-                    column=key.name,
-                    type=key.readable_type.name,
-                )
-        with self._activity("latest_by").whole():
-            return await read_latest_rows(self._asked(), self.executor, self.schema, keys=keys, timestamp=timestamp)
-
-    async def _extremes(self, name: str, wanted: tuple[Extreme, ...]) -> list[Any]:
-        """Find the wanted extremes, each as an Arrow scalar."""
-        question, column = self._asked(), self._column(name)
-        with self._activity("min_max").whole():
-            if question.limit is not None or column.index != question.snapshot.designated_timestamp:
-                return await find_extremes(question, self.executor, column, wanted)
-            return await gather_or_cancel(
-                [find_time(question, self.executor, column, ascending=extreme == "min") for extreme in wanted]
-            )
-
-    def _asked(self) -> Question:
-        """Return the question with a budget of its own, which all waves of its answer share."""
-        return replace(self.question, budget=Budget())
-
-    def _activity(self, method: str) -> ScanActivity:
-        question = self.question
-        attributes: Attributes = {
-            "coldparquet.table": question.url,
-            "coldparquet.method": method,
-            "coldparquet.columns": len(question.output_columns),
-            "coldparquet.has_predicate": question.predicate is not None,
-        }
-        return ScanActivity(self.ledger, attributes)
-
-    def _column(self, name: str) -> TableColumn:
-        with told_of_older_columns(self.question.snapshot):
-            [column] = select_columns(self.question.snapshot.columns, [name])
-        return column
-
-    def _timestamp(self, method: str) -> TableColumn:
-        snapshot = self.question.snapshot
-        if snapshot.designated_timestamp is None:
-            raise InvalidInputError(
-                f"{method} goes by the designated timestamp, and this table has none; sort the rows that scan() returns",
-                kind="NoDesignatedTimestamp",
-                path=self.question.url,
-            )
-        return snapshot.columns[snapshot.designated_timestamp]
-
-    def _refuse_limit(self, method: str) -> None:
-        if self.question.limit is not None:
-            raise InvalidInputError(
-                f"{method} takes rows from the end of the table, but a scan with a limit has only its first ones; ask"
-                f" {method} of a scan without limit",
-                kind="LimitNotAllowed",
-            )
 
 
 def row_limit(count: object, name: str) -> int:
@@ -337,13 +98,32 @@ def _python_object(scalar: Any) -> Any:
     return None if without_zone is None else without_zone.replace(tzinfo=UTC).astimezone(zone)
 
 
+async def _find_times(
+    question: Question, executor: Executor, timestamp: TableColumn, wanted: tuple[Extreme, ...]
+) -> list[Any]:
+    """Find extremes of the designated timestamp, from both ends of the table."""
+    return await gather_or_cancel(
+        [find_time(question, executor, timestamp, ascending=extreme == "min") for extreme in wanted]
+    )
+
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Scan(RowQuestions):
+class Scan:
     """An immutable question. Planning costs at most metadata requests; only reading fetches data.
 
     Made by :meth:`coldparquet.table.Table.scan`. It is planned once; reading it twice fetches the data twice.
     """
 
+    question: Question
+    executor: Executor
+    schema: pa.Schema
+    """Columns and Arrow types of the result."""
+    ledger: Ledger = field(default_factory=Ledger, compare=False)
+    """The costs of this scan; :attr:`stats` returns them."""
     _planned: PlannedOnce = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -480,6 +260,177 @@ class Scan(RowQuestions):
             self, question=replace(question, limit=limit if question.limit is None else min(limit, question.limit))
         ).to_arrow()
 
+    async def count(self) -> int:
+        """Count the rows.
+
+        Requests: only metadata if it decides; else also the predicate's columns of the undecided row groups. With a
+        limit, counting stops once that many rows are certain.
+        """
+        return await self._answer("count", count_rows)
+
+    async def any(self) -> bool:
+        """Tell whether there is any row.
+
+        Requests: only metadata if it proves one row; without a predicate that of the first partition. Else the
+        predicate's columns of 1, 2, 4 ... undecided row groups, until a row matches.
+        """
+        return await self._answer("any", has_rows)
+
+    async def null_count(self, column: str) -> int:
+        """Count the rows in which a column is NULL.
+
+        Requests: only metadata if it decides; else the column, and the predicate's, of the undecided row groups. With a
+        limit, all rows.
+
+        Args:
+            column: Any column of the table.
+
+        Raises:
+            InvalidInputError: The column is unknown.
+        """
+        return await self._answer("null_count", count_nulls, self._column(column))
+
+    async def min_max(self, column: str) -> pa.StructScalar:
+        """Find the minimum and the maximum of a column, as ``pyarrow.compute.min_max`` does for the rows.
+
+        NULL does not count, and NaN only if there is no other value. Text compares by its UTF-8 bytes.
+
+        Requests: only metadata where that is exact, over any number of partitions. Else the column, and the predicate's
+        columns, of row groups that metadata leaves undecided and whose bounds may beat the known values, the most
+        promising ones first. In detail:
+
+        * Metadata answers a row group if every row matches and its statistics are values of the column:
+          ``coldparquet.plan.answers`` says when. It never answers for BOOLEAN, BINARY and wide decimals, for columns
+          whose type was changed, for text of files that QuestDB did not write, nor for native partitions.
+        * The designated timestamp is searched from both ends of the table, see :meth:`first_timestamp`.
+        * With a limit, all rows are read.
+
+        Args:
+            column: Any column of the table.
+
+        Returns: A struct of ``min`` and ``max``, both of the column's type, text as plain strings; both null without a
+            value.
+
+        Raises:
+            InvalidInputError: The column is unknown.
+            UnsupportedError: Its values have no order: arrays, LONG128 and LONG256 (kind ``UnsupportedComparison``).
+        """
+        found = await self._extremes(column, ("min", "max"))
+        arrays = [pa.repeat(value, 1) for value in found]
+        pair: pa.StructScalar = pa.StructArray.from_arrays(arrays, names=["min", "max"])[0]
+        return pair
+
+    async def min(self, column: str) -> Any:
+        """Find the smallest value of a column as a Python object, None if there is none.
+
+        Requests, arguments and errors: those of :meth:`min_max`, which returns every value unchanged. Times become
+        ``datetime``, those in nanoseconds ``pandas.Timestamp``.
+
+        Raises:
+            UnsupportedError: Python has no such object (kind ``NoPythonValue``): years after 9999, the least nanosecond
+                of 64 bits, nanoseconds without pandas, or times of day outside of a day.
+        """
+        [least] = await self._extremes(column, ("min",))
+        return python_value(least, column)
+
+    async def max(self, column: str) -> Any:
+        """Find the largest value of a column as a Python object, None if there is none. See :meth:`min`."""
+        [greatest] = await self._extremes(column, ("max",))
+        return python_value(greatest, column)
+
+    async def first_timestamp(self) -> Any:
+        """Find the smallest designated timestamp, as ``datetime`` or ``pandas.Timestamp``; None without any row.
+
+        Requests: the metadata of the oldest partition with matching rows, found in steps of 1, 2, 4 ... partitions. No
+        data if metadata decides which rows match; for a native partition one value. Else the timestamp, and the
+        predicate's columns, of 1, 2, 4 ... row groups that may hold it.
+
+        Raises:
+            InvalidInputError: The table has no designated timestamp (kind ``NoDesignatedTimestamp``).
+        """
+        return await self.min(self._timestamp("first_timestamp").name)
+
+    async def last_timestamp(self) -> Any:
+        """Find the largest designated timestamp; see :meth:`first_timestamp`."""
+        return await self.max(self._timestamp("last_timestamp").name)
+
+    async def tail(self, n: int) -> pa.Table:
+        """Read the last rows, in table order.
+
+        Requests: the metadata of the newest partition, and of twice as many each time as long as rows are missing.
+        Data: if metadata decides which rows match, one round trip for the pages of the last rows, or for their row
+        groups if a page index does not pay. Else 1, 2, 4 ... row groups from the end.
+
+        Args:
+            n: Most rows of the result.
+
+        Raises:
+            InvalidInputError: ``n`` is negative, or the scan has a limit (kind ``LimitNotAllowed``).
+        """
+        count = row_limit(n, "n")
+        self._refuse_limit("tail")
+        if count == 0:
+            return self.schema.empty_table()
+        return await self._answer("tail", read_last_rows, count, self.schema)
+
+    async def top_k(self, n: int, *, ascending: bool = False) -> pa.Table:
+        """Read the newest rows by the designated timestamp, newest first, or the oldest ones, oldest first.
+
+        Among equal timestamps, table order decides: of the newest rows, later ones win and come first.
+
+        Requests: as :meth:`tail`, with row groups in the order of their timestamps.
+
+        Args:
+            n: Most rows of the result.
+            ascending: Whether the oldest rows are wanted.
+
+        Raises:
+            InvalidInputError: ``n`` is negative, the scan has a limit (kind ``LimitNotAllowed``), or the table has no
+                designated timestamp (kind ``NoDesignatedTimestamp``).
+        """
+        count = row_limit(n, "n")
+        self._refuse_limit("top_k")
+        timestamp = self._timestamp("top_k")
+        if count == 0:
+            return self.schema.empty_table()
+        return await self._answer("top_k", read_top_rows, count, self.schema, timestamp=timestamp, ascending=ascending)
+
+    async def latest_by(self, *columns: str) -> pa.Table:
+        """Read the newest row of each key, as QuestDB's ``LATEST ON timestamp PARTITION BY columns`` does.
+
+        Only rows that satisfy the predicate count; NULL is a key. Among a key's rows with the same timestamp, the last
+        one in table order wins. The result is in timestamp order; rows of equal timestamps are in table order.
+
+        Requests: the metadata of the newest partition, then of twice as many and so on. Data: keys, timestamp and
+        predicate columns of 1, 2, 4 ... row groups, newest first, except those that cannot hold another key. Then, if
+        the result has other columns, one round trip for all columns of the row groups that hold a row of it. For one
+        key column, three things can prove that there is no other key: its bounds (``plan/answers.py``), the number
+        of the table's symbols, or a predicate that names the keys. With several columns the keys of all row groups are
+        read.
+
+        Args:
+            columns: The key: at least one column of the table.
+
+        Raises:
+            InvalidInputError: No column is named, one is unknown, the scan has a limit (kind ``LimitNotAllowed``), or
+                the table has no designated timestamp (kind ``NoDesignatedTimestamp``).
+            UnsupportedError: A column is of floating-point numbers or arrays (kind ``UnsupportedKey``).
+        """
+        self._refuse_limit("latest_by")
+        timestamp = self._timestamp("latest_by")
+        keys = tuple(dict.fromkeys(self._column(name) for name in columns))
+        if not keys:
+            raise InvalidInputError("latest_by needs at least one column: latest_by('symbol')")
+        for key in keys:
+            if key.readable_type.arrow.name in _NO_KEYS:
+                raise UnsupportedError(
+                    f"column {key.name!r} is {key.readable_type.name}, which latest_by does not take as a key",
+                    kind="UnsupportedKey",
+                    column=key.name,
+                    type=key.readable_type.name,
+                )
+        return await self._answer("latest_by", read_latest_rows, self.schema, keys=keys, timestamp=timestamp)
+
     async def archived(self) -> tuple[ArchivedObject, ...]:
         """Find the data objects that need a restore before the rows can be read; none on stores without archives.
 
@@ -540,3 +491,54 @@ class Scan(RowQuestions):
 
     async def _admitted(self) -> PlannedScan:
         return await admit(await self._planned.get())
+
+    async def _extremes(self, name: str, wanted: tuple[Extreme, ...]) -> list[Any]:
+        """Find the wanted extremes, each as an Arrow scalar."""
+        column = self._column(name)
+        if self.question.limit is not None or column.index != self.question.snapshot.designated_timestamp:
+            return await self._answer("min_max", find_extremes, column, wanted)
+        return await self._answer("min_max", _find_times, column, wanted)
+
+    async def _answer(
+        self,
+        method: str,
+        find: Callable[Concatenate[Question, Executor, Arguments], Awaitable[Result]],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Result:
+        """Answer with a budget of its own, which all waves of the answer share."""
+        with self._activity(method).whole():
+            return await find(replace(self.question, budget=Budget()), self.executor, *arguments, **options)
+
+    def _activity(self, method: str) -> ScanActivity:
+        question = self.question
+        attributes: Attributes = {
+            "coldparquet.table": question.url,
+            "coldparquet.method": method,
+            "coldparquet.columns": len(question.output_columns),
+            "coldparquet.has_predicate": question.predicate is not None,
+        }
+        return ScanActivity(self.ledger, attributes)
+
+    def _column(self, name: str) -> TableColumn:
+        with told_of_older_columns(self.question.snapshot):
+            [column] = select_columns(self.question.snapshot.columns, [name])
+        return column
+
+    def _timestamp(self, method: str) -> TableColumn:
+        snapshot = self.question.snapshot
+        if snapshot.designated_timestamp is None:
+            raise InvalidInputError(
+                f"{method} goes by the designated timestamp, and this table has none; sort the rows that scan() returns",
+                kind="NoDesignatedTimestamp",
+                path=self.question.url,
+            )
+        return snapshot.columns[snapshot.designated_timestamp]
+
+    def _refuse_limit(self, method: str) -> None:
+        if self.question.limit is not None:
+            raise InvalidInputError(
+                f"{method} takes rows from the end of the table, but a scan with a limit has only its first ones; ask"
+                f" {method} of a scan without limit",
+                kind="LimitNotAllowed",
+            )

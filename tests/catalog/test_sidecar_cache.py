@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestServer
 
 import coldparquet as cp
 from coldparquet.catalog import pages as page_lookup
-from coldparquet.catalog.caches import KeptSidecar, SidecarCache, SidecarMemory
+from coldparquet.catalog.caches import SidecarCache
 from coldparquet.catalog.pages import PAGES_FILE, look_up_pages_file, parse_pages_lookup, read_page_index
 from coldparquet.catalog.partition import SidecarLookup, look_up_sidecar
 from coldparquet.catalog.table_files import PartitionLocation, partition_location
@@ -30,13 +30,15 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.maintenance.index import index_table
 from coldparquet.plan.model import MetadataRequest
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.cache import Cache, MemoryCache
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.disk_cache import DiskCache, group_of
+from coldparquet.storage.disk_cache import DiskCache
 from coldparquet.storage.log import TraceStore, metadata_requests
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.open import open_store
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet_testing.simulator import ColdStoreServer
+from tests.support.disk_caches import poison
 from tests.support.paged_files import PagedFile, assert_same_pages, paged_file, pages_by_chunk, written
 from tests.support.questdb_tables import PARTITIONS, GoldenPartition
 from tests.support.small_tables import QuotingStore
@@ -63,13 +65,9 @@ class Setting:
     def __init__(self, disk: DiskCache | None = None, *, trust_s: float = 0.0, has_memory: bool = True) -> None:
         self.objects: MemoryStore = QuotingStore({f"{DIRECTORY}/_pm": OLD})
         self.now_s = 1_000_000.0
-        self.cache = SidecarCache(
-            lambda: self.objects.label,
-            memory=SidecarMemory() if has_memory else None,
-            disk=disk,
-            trust_s=trust_s,
-            clock=lambda: self.now_s,
-        )
+        memory = MemoryCache(1_000_000 if has_memory else 0)
+        cache = Cache("sidecar", lambda: self.objects.label, memory=memory, disk=disk)
+        self.cache = SidecarCache(cache, trust_s=trust_s, clock=lambda: self.now_s)
         self.spent: list[MetadataRequest] = []
 
     async def look_up(self, *, prefix_bytes: int = 65_536, location: PartitionLocation = LOCATION) -> SidecarLookup:
@@ -172,32 +170,18 @@ async def test_the_next_process_finds_it_on_disk(tmp_path: Path) -> None:
     assert fourth.costs == []
 
 
-def _poison(directory: Path) -> None:
-    (path,) = (path for path in directory.rglob("sidecar") if path.is_file())
-    path.write_bytes(path.read_bytes().replace(OLD[-20:], NEW[:20]))
-
-
 async def test_a_poisoned_sidecar_on_disk_is_fetched_anew(tmp_path: Path) -> None:
     def setting() -> Setting:
         return Setting(DiskCache(str(tmp_path), limit_bytes=10_000_000), trust_s=60, has_memory=False)
 
     await setting().look_up()
-    _poison(tmp_path)
+    poison(tmp_path)
     again = setting()
     assert bytes((await again.look_up()).file) == OLD
     assert again.costs == [("sidecar", len(OLD))]
     last = setting()
     await last.look_up()
     assert last.costs == []
-
-
-@pytest.mark.parametrize("content", [b"", b"{}\n", b"[]\nabc", b'{"etag": 1, "size_bytes": 0, "confirmed_s": 1}\n'])
-async def test_whatever_else_lies_there_is_no_sidecar(tmp_path: Path, content: bytes) -> None:
-    disk = DiskCache(str(tmp_path), limit_bytes=10_000_000)
-    disk.write(group_of("memory", f"{DIRECTORY}/_pm"), "sidecar", content)
-    setting = Setting(disk, trust_s=60)
-    assert (await setting.look_up()).state == "present"
-    assert setting.costs == [("sidecar", len(OLD))]
 
 
 async def test_damaged_absent_and_unversioned_sidecars_are_not_kept() -> None:
@@ -212,24 +196,6 @@ async def test_damaged_absent_and_unversioned_sidecars_are_not_kept() -> None:
     for _ in range(2):
         await setting.look_up()
         assert setting.costs == [("sidecar", len(OLD))]
-
-
-def test_the_memory_holds_no_more_than_it_may_and_drops_what_was_used_longest_ago() -> None:
-    memory = SidecarMemory(limit_bytes=4_000)
-    kept = KeptSidecar(file=bytes(600), etag='"1"', confirmed_s=0.0)
-    for path in ("a", "b", "c"):
-        memory.keep("s3", path, kept)
-    assert memory.find("s3", "a") is kept
-    memory.keep("s3", "d", kept)
-    assert [path for path in "abcd" if memory.find("s3", path)] == ["a", "c", "d"]
-    assert memory.find("s3 (eu-west-1)", "a") is None
-    memory.keep("s3", "a", replace(kept, file=b""))
-    assert memory.held_bytes <= 4_000
-    memory.keep("s3", "e", replace(kept, file=bytes(5_000)))
-    assert memory.find("s3", "e") is None
-    assert memory.find("s3", "a") is not None
-    memory.keep("s3", "a", replace(kept, file=bytes(5_000)))
-    assert memory.find("s3", "a") is None
 
 
 # --- What tables and processes share: never what is of another store, or of another query string ----------------------

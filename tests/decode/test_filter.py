@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.decode.arrow import TextAs, arrow_type
-from coldparquet.decode.filter import PredicateCosts, filter_rows, matching_rows
+from coldparquet.decode.filter import _PredicateCosts, filter_rows, matching_rows
 from coldparquet.errors import InternalError
 from coldparquet.format.sidecar_layout import PhysicalType as P
 from coldparquet.format.types import ForeignAnnotation, resolve_type
@@ -295,7 +295,7 @@ def test_cheap_and_selective_parts_come_first() -> None:
 
     def ordered(parts: list[Predicate], *, of_and: bool) -> list[str]:
         return [
-            str(part) for part in PredicateCosts(schema).in_order([bound_of(part) for part in parts], of_and=of_and)
+            str(part) for part in _PredicateCosts(schema).in_order([bound_of(part) for part in parts], of_and=of_and)
         ]
 
     assert ordered([text, several, most_numbers, number, null], of_and=True) == [

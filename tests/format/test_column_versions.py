@@ -22,18 +22,13 @@ from coldparquet.format.column_versions import (
 )
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
+from tests.support.table_files import make_cv
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
 FILES = sorted([*GOLDEN.glob("*/table/_cv"), *GOLDEN.glob("*/expected/snapshots/*/_cv")])
 DEFAULT, SYMBOL_FILES = -(1 << 63), -(1 << 63) + 1
 
 Record = tuple[int, int, int, int]
-
-
-def make_cv(records: list[Record], *, version: int = 3, start: int = 40) -> bytes:
-    area = b"".join(struct.pack("<4q", *record) for record in records)
-    areas = (0, 0, start, len(area)) if version % 2 else (start, len(area), 0, 0)
-    return struct.pack("<5q", version, *areas).ljust(start, b"\xee") + area
 
 
 def records_of(versions: ColumnVersions) -> list[Record]:
@@ -214,26 +209,6 @@ def test_values_that_cannot_be(offset: int, value: int, kind: str, field: str, n
         parse_column_versions(data, path="table/_cv")
     assert (caught.value.kind, caught.value.path) == (kind, "table/_cv")
     assert (caught.value.details["field"], caught.value.details["offset"]) == (field, named_offset)
-
-
-def test_truncation_at_every_length() -> None:
-    for length in range(len(GOOD)):
-        with pytest.raises(FormatError) as caught:
-            parse_column_versions(GOOD[:length], path=None)
-        assert caught.value.kind == "Truncated"
-
-
-@given(st.integers(0, len(GOOD) - 1), st.integers(1, 255))
-def test_any_changed_byte_gives_records_or_a_format_error(offset: int, mask: int) -> None:
-    changed = bytearray(GOOD)
-    changed[offset] ^= mask
-    try:
-        versions = parse_column_versions(bytes(changed), path=None)
-    except FormatError as error:
-        outcome = error.details["field"]
-    else:
-        outcome = versions.column(300, 2)
-    assert outcome
 
 
 def test_records_that_no_file_can_hold() -> None:

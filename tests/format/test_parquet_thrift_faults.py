@@ -10,8 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from thrift import protocol
 
 from coldparquet.errors import FormatError, UnsupportedError
@@ -50,39 +48,6 @@ def _read(footer: bytes) -> None:
 def without_extension(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(protocol, "fastbinary", raising=False)
     monkeypatch.setitem(sys.modules, "thrift.protocol.fastbinary", None)
-
-
-@pytest.mark.parametrize("footer", [FOREIGN, GENUINE], ids=["foreign", "genuine"])
-def test_the_undamaged_footers_convert(footer: bytes) -> None:
-    assert encode_sidecar(sidecar_content_from_footer(parse_footer(footer, path="p", offset=4)))
-
-
-@pytest.mark.parametrize("footer", [FOREIGN, GENUINE], ids=["foreign", "genuine"])
-def test_every_truncation(footer: bytes) -> None:
-    for length in range(len(footer)):
-        with pytest.raises(FormatError):
-            parse_footer(footer[:length], path="p", offset=4)
-
-
-def test_every_byte_of_a_small_footer_flipped() -> None:
-    for position in range(len(FOREIGN)):
-        for mask in (0x01, 0x10, 0x80, 0xFF):
-            damaged = bytearray(FOREIGN)
-            damaged[position] ^= mask
-            _read(bytes(damaged))
-
-
-@given(st.lists(st.tuples(st.integers(0, len(GENUINE) - 1), st.integers(0, 255)), min_size=1, max_size=8))
-def test_some_bytes_replaced(changes: list[tuple[int, int]]) -> None:
-    damaged = bytearray(GENUINE)
-    for position, byte in changes:
-        damaged[position] = byte
-    _read(bytes(damaged))
-
-
-@given(st.binary(max_size=200))
-def test_garbage(footer: bytes) -> None:
-    _read(footer)
 
 
 HOSTILE = {

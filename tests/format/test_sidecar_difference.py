@@ -12,8 +12,8 @@ import pytest
 from coldparquet.errors import InvalidInputError
 from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_footer import ScratchpadEntry
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
+from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_update import (
     SidecarChange,
     content_difference,

@@ -13,8 +13,7 @@ from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_dump import describe_sidecar
-from coldparquet.format.sidecar_footer import ScratchpadEntry
-from coldparquet.format.sidecar_header import parse_header
+from coldparquet.format.sidecar_header import ScratchpadEntry, parse_header
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import ColumnSpec, SidecarContent, encode_sidecar
 from coldparquet.format.types import FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations

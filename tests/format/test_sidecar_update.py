@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
+from coldparquet.format.sidecar_header import CoveringIndexEntry, ScratchpadEntry
 from coldparquet.format.sidecar_update import SidecarChange, SidecarUpdate, plan_sidecar_update
 from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.sidecar_writer import encode_sidecar as encode

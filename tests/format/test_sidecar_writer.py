@@ -14,8 +14,8 @@ from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_dump import describe_sidecar
-from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
 from coldparquet.format.sidecar_from_footer import convert_chunk
+from coldparquet.format.sidecar_header import CoveringIndexEntry, ScratchpadEntry
 from coldparquet.format.sidecar_writer import (
     BoundSpec,
     ChunkSpec,

@@ -28,6 +28,7 @@ from coldparquet.format.table_file_text import Utf8Strings, utf16_to_utf8
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
 from coldparquet.ranges import ByteRange
+from tests.support.table_files import make_symbol_files as make_files
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
 TABLES = sorted(path.parent for path in GOLDEN.glob("*/table"))
@@ -35,16 +36,6 @@ TABLES = sorted(path.parent for path in GOLDEN.glob("*/table"))
 
 def strings_of(strings: Utf8Strings) -> list[str]:
     return [strings.utf8[start:stop].decode() for start, stop in pairwise(strings.offsets.tolist())]
-
-
-def make_files(symbols: list[str]) -> tuple[bytes, bytes]:
-    """Return the offsets part of `COLUMN.o`, and `COLUMN.c`; lone surrogates are allowed."""
-    chars, offsets = b"", [0]
-    for symbol in symbols:
-        encoded = symbol.encode("utf-16-le", "surrogatepass")
-        chars += struct.pack("<i", len(encoded) // 2) + encoded
-        offsets.append(len(chars))
-    return struct.pack(f"<{len(offsets)}q", *offsets), chars
 
 
 def parse_files(offsets: bytes, chars: bytes, count: int) -> list[str]:
@@ -174,28 +165,6 @@ def test_lengths_that_contradict_the_offsets(length: int) -> None:
     with pytest.raises(FormatError, match=f"symbol 1 states {length} UTF-16 units") as caught:
         parse_files(offsets, chars[:10] + struct.pack("<i", length) + chars[14:], 2)
     assert (caught.value.path, caught.value.details["offset"]) == ("x.c", 10)
-
-
-def test_truncation_at_every_length() -> None:
-    offsets, chars = make_files(["one", "zwei", ""])
-    for length in range(len(offsets)):
-        with pytest.raises(FormatError, match="offsets of 3 symbols"):
-            parse_files(offsets[:length], chars, 3)
-    for length in range(len(chars)):
-        with pytest.raises(FormatError, match="3 symbols would end at byte"):
-            parse_files(offsets, chars[:length], 3)
-
-
-@given(st.integers(0, 31), st.integers(0, 21), st.integers(0, 255), st.integers(0, 255))
-def test_any_changed_byte_gives_text_or_a_format_error(at_offset: int, at_char: int, first: int, second: int) -> None:
-    offsets, chars = map(bytearray, make_files(["one", "ü€", ""]))
-    offsets[at_offset] ^= first
-    chars[at_char] ^= second
-    try:
-        outcome = len(parse_files(bytes(offsets), bytes(chars), 3))
-    except FormatError as error:
-        outcome = len(error.details["field"])
-    assert outcome
 
 
 def test_memory_is_a_small_multiple_of_the_file() -> None:

@@ -91,30 +91,3 @@ def test_without_partitioning_there_may_be_no_designated_timestamp() -> None:
 def test_metadata_that_no_file_can_hold(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="_meta file"):
         encode_table_metadata(replace(parse_table_metadata(GOOD, path=None), **change))
-
-
-@pytest.mark.parametrize("table", ["column_added_before", "types_all"])
-def test_truncation_at_every_length(table: str) -> None:
-    data = (GOLDEN / table / "table" / "_meta").read_bytes()
-    metadata = parse_table_metadata(data, path=None)
-    stop = len(data) - len(metadata.trailer)
-    assert replace(metadata, trailer=b"") == parse_table_metadata(data[:stop], path=None)
-    for length in range(stop):
-        with pytest.raises(FormatError) as caught:
-            parse_table_metadata(data[:length], path=None)
-        assert caught.value.kind == "Truncated"
-
-
-def test_any_changed_byte_gives_metadata_or_an_error_of_ours() -> None:
-    data = (GOLDEN / "column_added_before" / "table" / "_meta").read_bytes()
-    for offset in range(len(data)):
-        for mask in (0x01, 0x80, 0xFF):
-            changed = bytearray(data)
-            changed[offset] ^= mask
-            try:
-                metadata = parse_table_metadata(bytes(changed), path=None)
-            except (FormatError, UnsupportedError) as error:
-                outcome = error.details["field"]
-            else:
-                outcome = metadata.slots
-            assert outcome

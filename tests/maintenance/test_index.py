@@ -14,7 +14,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, StorageError
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.maintenance.index import IndexedPartition, index_table
+from coldparquet.maintenance.index import index_table
 from coldparquet.options import ReadOptions
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.local import LocalStore
@@ -24,6 +24,7 @@ from tests.support.archive_store import ArchiveStore
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, as_questdb_shows, copy_parquet_partitions, plain
 
 if TYPE_CHECKING:
+    from coldparquet.maintenance.sidecars import IndexedPartition
     from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 TABLES = sorted({partition.table for partition in PARTITIONS})

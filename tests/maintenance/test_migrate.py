@@ -12,7 +12,7 @@ import coldparquet as cp
 from coldparquet.errors import FormatError, NotFoundError, StorageError
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.maintenance.index import IndexedPartition, IndexReport, index_table
+from coldparquet.maintenance.index import IndexReport, index_table
 from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.local import LocalStore
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coldparquet.format.partition_records import PartitionRecord
+    from coldparquet.maintenance.sidecars import IndexedPartition
 
 TABLES = sorted({partition.table for partition in PARTITIONS})
 

@@ -12,7 +12,7 @@ import coldparquet as cp
 from coldparquet.catalog.packed import CATALOGUE_FILE
 from coldparquet.errors import FormatError, InvalidInputError, ObjectChangedError
 from coldparquet.format.catalogue_file import parse_catalogue_index
-from coldparquet.maintenance import pack
+from coldparquet.maintenance import packed_entries
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.maintenance.pack import pack_table
@@ -100,7 +100,7 @@ async def test_partitions_without_a_usable_sidecar_are_left_out(table: Path, mon
     assert reasons[second] is not None
     assert reasons[native] == "in QuestDB's native format"
     assert packed_names(table) == [third, fourth]
-    monkeypatch.setattr(pack, "LARGEST_SIDECAR_BYTES", 100)
+    monkeypatch.setattr(packed_entries, "LARGEST_SIDECAR_BYTES", 100)
     report = await pack_table(table)
     assert (report.action, report.packed_count) == ("skipped", 0)
     assert packed_names(table) == [third, fourth], "the old one stays; readers check it"

@@ -38,7 +38,7 @@ from tests.support.table_copies import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.maintenance.verify import VerifiedPartition
+    from coldparquet.maintenance.partition_check import VerifiedPartition
     from coldparquet.plan.advice import Finding
     from coldparquet.storage.requests import Listing
 

@@ -17,7 +17,8 @@ import coldparquet as cp
 from coldparquet.catalog.packed import CATALOGUE_FILE
 from coldparquet.format.catalogue_file import parse_catalogue_index
 from coldparquet.maintenance.index import index_table
-from coldparquet.maintenance.pack import BloomPacker, pack_table
+from coldparquet.maintenance.pack import pack_table
+from coldparquet.maintenance.packed_entries import BloomPacker
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.pipelines import VerifyJob, run_pipeline
 from coldparquet.storage.log import TraceStore

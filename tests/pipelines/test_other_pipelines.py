@@ -117,7 +117,7 @@ async def test_one_table_that_cannot_be_published(tmp_path: Path) -> None:
 
 
 async def test_conversion_to_parquet_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coldparquet.pipelines.convert._PART_ROWS", 50)
+    monkeypatch.setattr("coldparquet.write.convert._PART_ROWS", 50)
     lake = make_lake(tmp_path, "interval_day", "interval_hour")
     plain_files = tmp_path / "plain"
     to_parquet = ConvertJob(destination=str(plain_files))

@@ -16,19 +16,16 @@ from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.types import ForeignAnnotation, resolve_type
 from coldparquet.plan.bind import (
-    BoundAnd,
     BoundComparison,
     BoundField,
     BoundIn,
     BoundIsNull,
-    BoundLiteral,
-    BoundNot,
-    BoundOr,
     BoundPredicate,
     ConstantUnlessNull,
     bind,
+    fields_of,
 )
-from coldparquet.plan.predicate import Column, Instant, Operator, Predicate, col
+from coldparquet.plan.predicate import MAX_DEPTH, And, Column, Instant, Literal, Not, Operator, Or, Predicate, col
 from coldparquet.plan.where import parse_predicate
 
 if TYPE_CHECKING:
@@ -223,36 +220,34 @@ def test_literals_outside_of_the_type_decide_at_once(name: str, below: Any, abov
 def test_null_and_nan_are_never_equal_nor_different(name: str, literal: Any) -> None:
     for compare in (Column.__eq__, Column.__ne__, Column.__lt__, Column.__ge__):
         test: Callable[[Column, Any], Predicate] = compare
-        assert bound(test(col(name), literal)) == BoundLiteral(None)
+        assert bound(test(col(name), literal)) == Literal(None)
 
 
 def test_in_lists_are_sorted_and_lose_what_cannot_match() -> None:
     field = FIELDS["int"]
     assert bound(col("int").is_in([3, 1, 3.5, 2**40, 1, 2.0])) == BoundIn(field, (1, 2, 3))
     assert bound(col("int").is_in([7, 7])) == BoundComparison(field, Operator.EQUAL, 7)
-    assert bound(col("int").is_in([])) == BoundLiteral(value=False)
-    assert bound(col("int").is_in([1, None])) == BoundOr(
-        (BoundComparison(field, Operator.EQUAL, 1), BoundLiteral(None))
-    )
-    assert bound(col("int").is_in([None])) == BoundOr((ConstantUnlessNull(field, value=False), BoundLiteral(None)))
+    assert bound(col("int").is_in([])) == Literal(value=False)
+    assert bound(col("int").is_in([1, None])) == Or((BoundComparison(field, Operator.EQUAL, 1), Literal(None)))
+    assert bound(col("int").is_in([None])) == Or((ConstantUnlessNull(field, value=False), Literal(None)))
     assert bound(col("text").is_in(["b", "", "ab", "a"])) == BoundIn(FIELDS["text"], (b"", b"a", b"ab", b"b"))
     assert bound(col("double").is_in([0.0, -0.0])) == BoundComparison(FIELDS["double"], Operator.EQUAL, 0.0)
 
 
 def test_types_without_null_need_no_null_test() -> None:
-    assert bound("tiny is null") == BoundLiteral(value=False)
-    assert bound("flag is not null") == BoundNot(BoundLiteral(value=False))
-    assert bound("tiny = 1.5") == BoundLiteral(value=False)
-    assert bound("tiny < 1000") == BoundLiteral(value=True)
+    assert bound("tiny is null") == Literal(value=False)
+    assert bound("flag is not null") == Not(Literal(value=False))
+    assert bound("tiny = 1.5") == Literal(value=False)
+    assert bound("tiny < 1000") == Literal(value=True)
     assert bound("maybe is null") == BoundIsNull(FIELDS["maybe"])
 
 
 def test_trees_keep_their_shape() -> None:
     predicate = bound("flag and (int > 3 or not long is null) and null")
     flag = BoundComparison(FIELDS["flag"], Operator.EQUAL, value=True)
-    either = BoundOr((BoundComparison(FIELDS["int"], GREATER, 3), BoundNot(BoundIsNull(FIELDS["long"]))))
-    assert predicate == BoundAnd((flag, either, BoundLiteral(None)))
-    assert predicate.fields() == (FIELDS["flag"], FIELDS["int"], FIELDS["long"])
+    either = Or((BoundComparison(FIELDS["int"], GREATER, 3), Not(BoundIsNull(FIELDS["long"]))))
+    assert predicate == And((flag, either, Literal(None)))
+    assert fields_of(predicate) == (FIELDS["flag"], FIELDS["int"], FIELDS["long"])
     assert pickle.loads(pickle.dumps(predicate)) == predicate  # noqa: S301
     assert hash(predicate) == hash(pickle.loads(pickle.dumps(predicate)))  # noqa: S301
 
@@ -394,3 +389,10 @@ def test_values_of_a_field_become_one_list() -> None:
     assert text((long != 3) & ~long.is_in([1, 2]) & ~(long == 4)) == "NOT (long IN (1, 2, 3, 4))"
     assert text((long == 3) & (long == 4)) == "long = 3 AND long = 4"
     assert text((long == 3) | (long == None) | (long == 4)) == "long IN (3, 4) OR NULL"  # noqa: E711
+
+
+def test_binding_makes_no_tree_too_deep() -> None:
+    deepest: Predicate = col("int").is_in([1, None])
+    while deepest.depth < MAX_DEPTH:
+        deepest = (col("long") > 1) & deepest if deepest.depth % 2 else (col("long") < 1) | deepest
+    assert bound(deepest).depth <= MAX_DEPTH

@@ -21,17 +21,14 @@ from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.types import canonical_type, resolve_type
 from coldparquet.plan.bind import (
-    BoundAnd,
     BoundComparison,
     BoundField,
     BoundIn,
     BoundIsNull,
-    BoundNot,
-    BoundOr,
     BoundPredicate,
 )
 from coldparquet.plan.blooms import BloomProbes, find_lookups
-from coldparquet.plan.predicate import Operator
+from coldparquet.plan.predicate import And, Not, Operator, Or
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.ranges import ByteRange
 from tests.support.blooms import (
@@ -267,9 +264,9 @@ def predicates(fields: dict[str, BoundField]) -> st.SearchStrategy[BoundPredicat
     return st.recursive(
         leaf,
         lambda parts: st.one_of(
-            st.lists(parts, min_size=1, max_size=3).map(lambda found: BoundAnd(tuple(found))),
-            st.lists(parts, min_size=1, max_size=3).map(lambda found: BoundOr(tuple(found))),
-            parts.map(BoundNot),
+            st.lists(parts, min_size=1, max_size=3).map(lambda found: And(tuple(found))),
+            st.lists(parts, min_size=1, max_size=3).map(lambda found: Or(tuple(found))),
+            parts.map(Not),
         ),
         max_leaves=6,
     )

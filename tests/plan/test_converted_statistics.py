@@ -16,16 +16,7 @@ from coldparquet.decode.conversion import convert_values
 from coldparquet.decode.filter import filter_rows
 from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import UnsupportedError
-from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_layout import PhysicalType, Repetition, column_flags
-from coldparquet.format.sidecar_writer import (
-    BoundSpec,
-    ChunkSpec,
-    ColumnSpec,
-    RowGroupSpec,
-    SidecarContent,
-    encode_sidecar,
-)
+from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import parse_type_name
 from coldparquet.format.types import ColumnType, resolve_type
 from coldparquet.plan.bind import BoundField, bind
@@ -33,12 +24,17 @@ from coldparquet.plan.predicate import Comparison, In, IsNull, Not, Operator, Pr
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.plan.type_changes import can_convert
-from coldparquet.plan.where import parse_predicate
 from tests.support.golden_values import type_named
+from tests.support.one_column import bound_text, chunk, one_column
 from tests.support.row_outcomes import filter_outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.sidecar_writer import (
+        ChunkSpec,
+    )
 
 INT32, INT64 = PhysicalType.INT32, PhysicalType.INT64
 
@@ -94,25 +90,15 @@ PAIRS = [
 def chunk_of(domain: Domain, rows: list[Any], draw: Callable[[st.SearchStrategy[Any]], Any]) -> ChunkSpec:
     bounded = sorted(row for row in rows if row is not None)
     nulls = len(rows) - len(bounded)
-    return ChunkSpec(
-        codec=0,
-        encodings=1,
-        num_values=len(rows),
-        byte_range_start=4,
-        total_compressed_bytes=1,
-        null_count=draw(st.sampled_from([nulls, nulls, None])),
-        min=BoundSpec(domain.encode(bounded[0])) if bounded and draw(st.integers(0, 4)) else None,
-        max=BoundSpec(domain.encode(bounded[-1])) if bounded and draw(st.integers(0, 4)) else None,
-    )
+    low = domain.encode(bounded[0]) if bounded and draw(st.integers(0, 4)) else None
+    high = domain.encode(bounded[-1]) if bounded and draw(st.integers(0, 4)) else None
+    return chunk(low, high, draw(st.sampled_from([nulls, nulls, None])), num_values=len(rows))
 
 
 def sidecar_of(type_: ColumnType, type_code: int, chunks: list[ChunkSpec], *, is_optional: bool = True) -> Sidecar:
-    repetition = Repetition.OPTIONAL if is_optional else Repetition.REQUIRED
-    column = ColumnSpec(name="x", type_code=type_code, physical_type=type_.physical_type,
-                        flags=column_flags(repetition=repetition), max_def_level=int(is_optional))  # fmt: skip
-    groups = [RowGroupSpec(row_count=chunk.num_values, chunks=[chunk]) for chunk in chunks]
-    content = SidecarContent(columns=[column], row_groups=groups, parquet_footer_offset=9, parquet_footer_length=9)
-    return parse_sidecar(encode_sidecar(content))
+    return one_column(
+        chunks, type_code, type_.physical_type, max_def_level=int(is_optional), rows=None, is_writer_noted=False
+    )
 
 
 def predicates(wanted: str) -> st.SearchStrategy[Predicate]:
@@ -175,24 +161,17 @@ def converted(rows: list[Any], source: ColumnType, target: ColumnType) -> pa.Tab
         return None
 
 
-def facts(low: bytes | None, high: bytes | None, nulls: int | None = 0) -> ChunkSpec:
-    return ChunkSpec(codec=0, encodings=1, num_values=10, byte_range_start=4, total_compressed_bytes=1, null_count=nulls,
-                     min=None if low is None else BoundSpec(low), max=None if high is None else BoundSpec(high))  # fmt: skip
-
-
 def outcome(sidecar: Sidecar, wanted: str, where: str) -> tuple[bool, bool]:
     """Return whether the only row group survives, and whether all of its rows match."""
-    predicate = parse_predicate(where)
-    assert predicate is not None
-    bound = bind(predicate, {"x": BoundField("x", 0, type_named(wanted))})
+    bound = bound_text(where, BoundField("x", 0, type_named(wanted)))
     verdict, _ = prune(bound, SidecarStatistics(sidecar, {0: 0}), 1)
     return bool(verdict.survives[0]), bool(verdict.all_rows_match[0])
 
 
 def of_type(name: str, low: Any, high: Any, nulls: int | None = 0, *, is_optional: bool = True) -> Sidecar:
     encode = DOMAINS[name].encode
-    chunk = facts(encode(low), encode(high), nulls)
-    return sidecar_of(type_named(name), parse_type_name(name), [chunk], is_optional=is_optional)
+    chunks = [chunk(encode(low), encode(high), nulls)]
+    return sidecar_of(type_named(name), parse_type_name(name), chunks, is_optional=is_optional)
 
 
 @pytest.mark.parametrize(
@@ -249,16 +228,16 @@ def test_rows_from_before_a_byte_column_existed_may_be_null(*, is_optional: bool
 
 def test_dates_counted_in_days_bound_dates() -> None:
     days = resolve_type(7, INT32, 0, 0)
-    sidecar = sidecar_of(days, 7, [facts(struct.pack("<i", 19_782), struct.pack("<i", 19_783))])
+    sidecar = sidecar_of(days, 7, [chunk(struct.pack("<i", 19_782), struct.pack("<i", 19_783))])
     assert outcome(sidecar, "DATE", "x < '2024-02-29'") == (False, False)
     assert outcome(sidecar, "DATE", "x < '2024-03-02'") == (True, True)
     assert outcome(sidecar, "TIMESTAMP", "x > '2024-03-01T00:00:00.000001Z'") == (False, False)
 
 
 def test_nulls_stay_nulls() -> None:
-    nothing = sidecar_of(type_named("DATE"), 7, [facts(None, None, nulls=10)])
+    nothing = sidecar_of(type_named("DATE"), 7, [chunk(nulls=10)])
     assert outcome(nothing, "TIMESTAMP", "x > 0") == (False, False)
     assert outcome(nothing, "TIMESTAMP", "x is null") == (True, True)
-    unknown = sidecar_of(type_named("DATE"), 7, [facts(None, None, nulls=None)])
+    unknown = sidecar_of(type_named("DATE"), 7, [chunk(nulls=None)])
     assert outcome(unknown, "TIMESTAMP", "x > 0") == (True, False)
     assert outcome(unknown, "TIMESTAMP", "x is null") == (True, False)

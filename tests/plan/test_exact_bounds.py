@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,10 @@ import pytest
 
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_layout import (
-    ENCODING_PLAIN,
     ENCODING_RLE_DICTIONARY,
     PhysicalType,
-    Repetition,
-    column_flags,
 )
 from coldparquet.format.sidecar_writer import (
-    BoundSpec,
     ChunkSpec,
     ColumnSpec,
     RowGroupSpec,
@@ -28,25 +23,10 @@ from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import resolve_type
 from coldparquet.plan.answers import ExactBounds, exact_bounds
 from coldparquet.plan.bind import BoundField
+from tests.support.one_column import ROWS, chunk, f64, i32, i64, one_column
 
-ROWS = 10
 INT32, INT64, DOUBLE = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.DOUBLE
 BYTES, FIXED = PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY
-
-
-def chunk(
-    low: bytes | None, high: bytes | None, nulls: int | None = 0, *, exact: bool = True, encodings: int = ENCODING_PLAIN
-) -> ChunkSpec:
-    return ChunkSpec(
-        codec=0,
-        encodings=encodings,
-        num_values=ROWS,
-        byte_range_start=4,
-        total_compressed_bytes=1,
-        null_count=nulls,
-        min=None if low is None else BoundSpec(low, exact=exact),
-        max=None if high is None else BoundSpec(high, exact=exact),
-    )
 
 
 def known(
@@ -60,40 +40,16 @@ def known(
     wanted: tuple[TypeTag, PhysicalType] | None = None,
 ) -> ExactBounds:
     """What is known of the one column ``x`` of a partition with these chunks."""
-    repetition = Repetition.REQUIRED if max_def_level == 0 else Repetition.OPTIONAL
-    column = ColumnSpec(
-        name="x",
-        id=column_id,
-        type_code=tag,
-        physical_type=physical_type,
-        flags=column_flags(repetition=repetition),
-        fixed_byte_length=width,
-        max_rep_level=0,
-        max_def_level=max_def_level,
-    )
-    row_groups = [RowGroupSpec(row_count=ROWS, chunks=[chunk]) for chunk in chunks]
-    content = SidecarContent(
-        columns=[column], row_groups=row_groups, parquet_footer_offset=100, parquet_footer_length=10
+    sidecar = one_column(
+        chunks, tag, physical_type, width=width, column_id=column_id, max_def_level=max_def_level, is_writer_noted=False
     )
     wanted_type = resolve_type(*(wanted or (tag, physical_type)), width, 0)
     field = BoundField(name="x", index=0, type=wanted_type)
-    return exact_bounds(parse_sidecar(encode_sidecar(content)), 0, field)
-
-
-def i32(number: int) -> bytes:
-    return struct.pack("<i", number)
-
-
-def i64(number: int) -> bytes:
-    return struct.pack("<q", number)
-
-
-def f64(number: float) -> bytes:
-    return struct.pack("<d", number)
+    return exact_bounds(sidecar, 0, field)
 
 
 def flags(found: ExactBounds) -> tuple[list[bool], list[bool]]:
-    return found.is_least_known.tolist(), found.is_greatest_known.tolist()
+    return found.least.is_known.tolist(), found.greatest.is_known.tolist()
 
 
 def test_exact_numbers_answer_and_the_extremes_of_all_row_groups_are_found() -> None:
@@ -101,42 +57,42 @@ def test_exact_numbers_answer_and_the_extremes_of_all_row_groups_are_found() -> 
     assert flags(found) == ([True] * 3, [True] * 3)
     assert found.null_counts.tolist() == [0, 2, ROWS]
     everywhere = np.ones(3, dtype=np.bool_)
-    assert (found.least(everywhere), found.greatest(everywhere)) == (-5, 9)
+    assert (found.least.best(everywhere), found.greatest.best(everywhere)) == (-5, 9)
     only_nulls = np.array([False, False, True])
-    assert (found.least(only_nulls), found.greatest(only_nulls)) == (None, None)
-    assert found.may_be_below(3).tolist() == [True, False, False]
-    assert found.may_be_above(7).tolist() == [False, True, False]
+    assert (found.least.best(only_nulls), found.greatest.best(only_nulls)) == (None, None)
+    assert found.least.may_beat(3).tolist() == [True, False, False]
+    assert found.greatest.may_beat(7).tolist() == [False, True, False]
 
 
 def test_bounds_that_are_not_marked_exact_answer_nothing() -> None:
     found = known([chunk(i64(1), i64(2), exact=False), chunk(None, i64(2))], TypeTag.LONG, INT64)
     assert flags(found) == ([False, False], [False, True])
-    assert found.may_be_below(1).tolist() == [False, True]  # as bounds they still hold
+    assert found.least.may_beat(1).tolist() == [False, True]  # as bounds they still hold
 
 
 def test_distrusted_bounds_answer_nothing() -> None:
     assert not known(
         [chunk(f64(np.nan), f64(1.0)), chunk(f64(2.0), f64(1.0))], TypeTag.DOUBLE, DOUBLE
-    ).is_least_known.any()
+    ).least.is_known.any()
     by_dictionary = chunk(i32(1), i32(2), encodings=ENCODING_RLE_DICTIONARY)
     assert flags(known([by_dictionary, chunk(i32(1), i32(2))], TypeTag.IPV4, INT32)) == ([False, True], [False, True])
-    assert not known([chunk(b"\0", b"\1")], TypeTag.BOOLEAN, PhysicalType.BOOLEAN).is_least_known.any()
-    assert not known([chunk(b"a", b"b")], TypeTag.BINARY, BYTES).is_greatest_known.any()
+    assert not known([chunk(b"\0", b"\1")], TypeTag.BOOLEAN, PhysicalType.BOOLEAN).least.is_known.any()
+    assert not known([chunk(b"a", b"b")], TypeTag.BINARY, BYTES).greatest.is_known.any()
 
 
 def test_zero_bounds_of_floats_answer_nothing() -> None:
     bounds = [(-1.0, 0.0), (0.0, 1.0), (-0.0, -0.0)]
     found = known([chunk(f64(low), f64(high)) for low, high in bounds], TypeTag.DOUBLE, DOUBLE)
     assert flags(found) == ([True, False, False], [False, True, False])
-    assert found.may_be_below(0.0).tolist() == [True, False, False]  # as bounds they still hold
+    assert found.least.may_beat(0.0).tolist() == [True, False, False]  # as bounds they still hold
 
 
 def test_a_missing_value_of_a_type_without_null_is_zero() -> None:
     chunks = [chunk(i32(3), i32(9), 0), chunk(i32(3), i32(9), 4), chunk(None, None, ROWS), chunk(i32(3), i32(9), None)]
     found = known(chunks, TypeTag.SHORT, INT32, max_def_level=0)
     assert flags(found) == ([True, True, True, False], [True, True, True, False])
-    assert [found.least(np.arange(4) == row_group) for row_group in range(3)] == [3, 0, 0]
-    assert [found.greatest(np.arange(4) == row_group) for row_group in range(3)] == [9, 9, 0]
+    assert [found.least.best(np.arange(4) == row_group) for row_group in range(3)] == [3, 0, 0]
+    assert [found.greatest.best(np.arange(4) == row_group) for row_group in range(3)] == [9, 9, 0]
     assert found.null_counts.tolist() == [0] * 4
 
 
@@ -152,23 +108,23 @@ def test_text_that_may_have_been_cut_answers_nothing(length: int, is_known: bool
 
 
 def test_text_of_foreign_files_answers_nothing() -> None:
-    assert not known([chunk(b"a", b"b")], TypeTag.VARCHAR, BYTES, column_id=-1).is_least_known.any()
+    assert not known([chunk(b"a", b"b")], TypeTag.VARCHAR, BYTES, column_id=-1).least.is_known.any()
 
 
 def test_the_extremes_of_text_are_found_by_all_of_its_bytes() -> None:
     texts = [b"BTC", b"BT", b"a longer name 2", b"a longer name 1", b"a longer"]
     found = known([chunk(text, text) for text in texts], TypeTag.SYMBOL, BYTES)
     everywhere = np.ones(len(texts), dtype=np.bool_)
-    assert (found.least(everywhere), found.greatest(everywhere)) == (min(texts), max(texts))
+    assert (found.least.best(everywhere), found.greatest.best(everywhere)) == (min(texts), max(texts))
     last = np.array([False, False, True, True, True])
-    assert (found.least(last), found.greatest(last)) == (min(texts[2:]), max(texts[2:]))
+    assert (found.least.best(last), found.greatest.best(last)) == (min(texts[2:]), max(texts[2:]))
 
 
 def test_uuids_answer() -> None:
     low, high = bytes(range(16)), bytes(range(16, 32))
     found = known([chunk(low, high), chunk(low[:8], high)], TypeTag.UUID, FIXED, width=16)
     assert flags(found) == ([True, False], [True, True])
-    assert found.greatest(np.ones(2, dtype=np.bool_)) == high
+    assert found.greatest.best(np.ones(2, dtype=np.bool_)) == high
 
 
 @pytest.mark.parametrize("wanted", [(TypeTag.LONG, INT64), (TypeTag.DOUBLE, DOUBLE)])
@@ -176,7 +132,7 @@ def test_a_column_whose_type_was_changed_answers_nothing(wanted: tuple[TypeTag, 
     found = known([chunk(i32(1), i32(2))], TypeTag.INT, INT32, wanted=wanted)
     assert flags(found) == ([False], [False])
     assert found.null_counts.tolist() == [-1]
-    assert found.may_be_below(1).tolist() == [False]
+    assert found.least.may_beat(1).tolist() == [False]
 
 
 def test_text_types_are_one() -> None:
@@ -214,4 +170,4 @@ def test_a_column_that_came_later_is_null_or_zero(
     field = BoundField(name="x", index=7, type=resolve_type(tag, physical_type, 0, 0))
     found = exact_bounds(parse_sidecar(encode_sidecar(content)), None, field)
     assert flags(found) == ([True], [True])
-    assert (found.least(np.ones(1, np.bool_)), found.null_counts.tolist()) == (extreme, [nulls])
+    assert (found.least.best(np.ones(1, np.bool_)), found.null_counts.tolist()) == (extreme, [nulls])

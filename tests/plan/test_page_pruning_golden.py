@@ -10,9 +10,9 @@ import pytest
 
 from coldparquet.format.page_index import parse_page_index
 from coldparquet.format.pages import chunk_places
-from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundField, BoundIsNull, BoundNot, BoundPredicate
+from coldparquet.plan.bind import BoundComparison, BoundField, BoundIsNull, BoundPredicate
 from coldparquet.plan.pages import PagesSelected, prune_pages
-from coldparquet.plan.predicate import Operator
+from coldparquet.plan.predicate import And, Not, Operator
 from coldparquet.plan.statistics import SidecarStatistics
 from tests.support.golden_values import FILES, GOLDEN, domain_values, parquet_footer_of, sidecar_of, some_of
 
@@ -62,7 +62,7 @@ def test_rows_of_genuine_files_survive(path: Path) -> None:
             nulls = set(np.flatnonzero(rows.is_null().to_numpy()).tolist())
             present = set(range(len(rows))) - nulls
             assert nulls <= kept_rows(BoundIsNull(field), sidecar, pages, row_group)
-            assert present <= kept_rows(BoundNot(BoundIsNull(field)), sidecar, pages, row_group)
+            assert present <= kept_rows(Not(BoundIsNull(field)), sidecar, pages, row_group)
             if field.type.arrow.name == "list":
                 continue
             values = domain_values(rows, field)
@@ -82,7 +82,7 @@ def test_a_slice_of_time_is_a_few_pages() -> None:
     field = BoundField("ts", timestamp, sidecar.column_type(timestamp))
     times = domain_values(pq.ParquetFile(path).read_row_group(0, columns=[sidecar.column(timestamp).name])[0], field)
     first, last = times[700], times[900]
-    between = BoundAnd(
+    between = And(
         (
             BoundComparison(field, Operator.GREATER_OR_EQUAL, first),
             BoundComparison(field, Operator.LESS_OR_EQUAL, last),

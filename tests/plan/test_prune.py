@@ -21,25 +21,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
-from coldparquet.format.parquet_footer import writer_entry
-from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_layout import PhysicalType, Repetition, column_flags
-from coldparquet.format.sidecar_writer import (
-    BoundSpec,
-    ChunkSpec,
-    ColumnSpec,
-    RowGroupSpec,
-    SidecarContent,
-    encode_sidecar,
-)
+from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.types import resolve_type
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.predicate import And, Comparison, In, Instant, IsNull, Literal, Not, Operator, Or, Predicate, col
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
+from tests.support.one_column import chunk, one_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from coldparquet.format.sidecar_writer import (
+        ChunkSpec,
+    )
 
 INT32, INT64, BYTES = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.BYTE_ARRAY
 FIXED = PhysicalType.FIXED_LEN_BYTE_ARRAY
@@ -232,16 +227,11 @@ def chunk_of(domain: Domain, rows: list[Any], draw: Callable[[st.SearchStrategy[
         if draw(st.booleans()):
             low, high = domain.widen(low, high)
     nulls = sum(row is None for row in rows)
-    return ChunkSpec(
-        codec=0,
-        encodings=1,
-        num_values=len(rows),
-        byte_range_start=4,
-        total_compressed_bytes=1,
-        null_count=draw(st.sampled_from([nulls, nulls, None])),
-        min=None if low is None or draw(st.integers(0, 4)) == 0 else BoundSpec(low),
-        max=None if high is None or draw(st.integers(0, 4)) == 0 else BoundSpec(high),
-    )
+    if draw(st.integers(0, 4)) == 0:
+        low = None
+    if draw(st.integers(0, 4)) == 0:
+        high = None
+    return chunk(low, high, draw(st.sampled_from([nulls, nulls, None])), num_values=len(rows))
 
 
 def predicates(domain: Domain) -> st.SearchStrategy[Predicate]:
@@ -286,24 +276,14 @@ def check_verdict(domain: Domain, data: st.DataObject) -> None:
     )
     is_boolean = domain.physical_type is PhysicalType.BOOLEAN
     # QuestDB writes types without NULL as REQUIRED; rows from before the column was added count as NULL and hold 0.
-    repetition = Repetition.REQUIRED if domain.zero_when_null else Repetition.OPTIONAL
-    column = ColumnSpec(
-        name="x",
-        type_code=domain.type_code,
-        physical_type=domain.physical_type,
-        flags=column_flags(repetition=repetition),
-        fixed_byte_length=domain.width,
-        max_def_level=int(repetition),
+    sidecar = one_column(
+        [chunk_of(domain, rows, data.draw) for rows in groups],
+        domain.type_code,
+        domain.physical_type,
+        width=domain.width,
+        max_def_level=0 if domain.zero_when_null else 1,
+        rows=None,
     )
-    row_groups = [RowGroupSpec(row_count=len(rows), chunks=[chunk_of(domain, rows, data.draw)]) for rows in groups]
-    content = SidecarContent(
-        columns=[column],
-        row_groups=row_groups,
-        parquet_footer_offset=9,
-        parquet_footer_length=9,
-        scratchpad=[writer_entry(None)],
-    )
-    sidecar = parse_sidecar(encode_sidecar(content))
     field = BoundField("x", 0, resolve_type(domain.type_code, domain.physical_type, domain.width, 0))
     predicate = data.draw(predicates(domain), "predicate")
 
@@ -325,27 +305,9 @@ DOUBLE = resolve_type(10, PhysicalType.DOUBLE, 0, 0)
 
 def statistics_of(*intervals: tuple[float, float], type_code: int = 6, nulls: int = 0) -> SidecarStatistics:
     is_double = type_code == 10
-    column = ColumnSpec(name="x", type_code=type_code, physical_type=PhysicalType.DOUBLE if is_double else INT64,
-                        flags=column_flags(repetition=Repetition.OPTIONAL), max_def_level=1)  # fmt: skip
     encode = packed("<d" if is_double else "<q")
-    row_groups = [
-        RowGroupSpec(
-            row_count=10,
-            chunks=[
-                ChunkSpec(codec=0, encodings=1, num_values=10, byte_range_start=4, total_compressed_bytes=1,
-                          null_count=nulls, min=BoundSpec(encode(low)), max=BoundSpec(encode(high)))
-            ],
-        )
-        for low, high in intervals
-    ]  # fmt: skip
-    content = SidecarContent(
-        columns=[column],
-        row_groups=row_groups,
-        parquet_footer_offset=9,
-        parquet_footer_length=9,
-        scratchpad=[writer_entry(None)],
-    )
-    return SidecarStatistics(parse_sidecar(encode_sidecar(content)))
+    chunks = [chunk(encode(low), encode(high), nulls) for low, high in intervals]
+    return SidecarStatistics(one_column(chunks, type_code, PhysicalType.DOUBLE if is_double else INT64))
 
 
 @pytest.mark.parametrize(

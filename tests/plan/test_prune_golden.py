@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.format.types import resolve_type
-from coldparquet.plan.bind import BoundComparison, BoundField, BoundIn, BoundIsNull, BoundNot, BoundPredicate
-from coldparquet.plan.predicate import Operator
+from coldparquet.plan.bind import BoundComparison, BoundField, BoundIn, BoundIsNull, BoundPredicate
+from coldparquet.plan.predicate import Not, Operator
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from tests.support.golden_values import FILES, GOLDEN, domain_values, sidecar_of, some_of
@@ -40,7 +40,7 @@ def test_values_of_genuine_files_survive(path: Path) -> None:
             rows = file.read_row_group(row_group, columns=[column.name])[0]
             must_survive: list[BoundPredicate] = []
             if rows.null_count < len(rows):
-                must_survive.append(BoundNot(BoundIsNull(field)))
+                must_survive.append(Not(BoundIsNull(field)))
             if rows.null_count:
                 must_survive.append(BoundIsNull(field))
             if column_type.arrow.name != "list":

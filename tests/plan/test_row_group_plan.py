@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coldparquet.plan.bind import BoundField, bind
+from coldparquet.plan.bind import BoundField, bind, fields_of
 from coldparquet.plan.predicate import col
 from coldparquet.plan.row_groups import prune_row_groups
 from tests.decode.conftest import SparseFile
@@ -42,7 +42,7 @@ def planned(file: SparseFile, names: list[str], predicate: Predicate, **options:
         file.sidecar,
         output_columns=[file.names.index(name) for name in names],
         predicate=bound,
-        predicate_columns={field.index: field.index for field in bound.fields()},
+        predicate_columns={field.index: field.index for field in fields_of(bound)},
         **({"use_statistics": True, "make_constant_columns": True} | options),
     )
 

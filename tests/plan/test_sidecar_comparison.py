@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coldparquet.format.parquet_footer import writer_entry
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_footer import ScratchpadEntry
+from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_layout import Codec, PhysicalType, Repetition, column_flags
 from coldparquet.format.sidecar_writer import (
     BoundSpec,

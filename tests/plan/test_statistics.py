@@ -1,93 +1,30 @@
+"""What metadata proves of the values of a column, by row group and by the names of directories."""
+
 from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from coldparquet.errors import FormatError
-from coldparquet.format.parquet_footer import writer_entry
-from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_footer import ScratchpadEntry
-from coldparquet.format.sidecar_layout import (
-    ENCODING_PLAIN,
-    ENCODING_RLE_DICTIONARY,
-    PhysicalType,
-    Repetition,
-    column_flags,
-)
-from coldparquet.format.sidecar_writer import (
-    BoundSpec,
-    ChunkSpec,
-    ColumnSpec,
-    RowGroupSpec,
-    SidecarContent,
-    encode_sidecar,
-)
-from coldparquet.format.types import (
-    FOREIGN_ANNOTATIONS_CODE,
-    ForeignAnnotation,
-    encode_foreign_annotations,
-    resolve_type,
-)
-from coldparquet.plan.bind import BoundField, bind
+from coldparquet.format.sidecar_layout import ENCODING_PLAIN, ENCODING_RLE_DICTIONARY, PhysicalType
+from coldparquet.format.sidecar_writer import BoundSpec
+from coldparquet.format.types import ForeignAnnotation, canonical_type, resolve_type
+from coldparquet.plan.bind import BoundField
 from coldparquet.plan.bounds import Bounds, ByteSide, NumericSide
 from coldparquet.plan.prune import Verdict, prune
-from coldparquet.plan.statistics import SidecarStatistics
-from coldparquet.plan.where import parse_predicate
+from coldparquet.plan.statistics import IntervalStatistics, SidecarStatistics
+from tests.support.one_column import ROWS, bound_text, chunk, i32, i64, one_column
+
+if TYPE_CHECKING:
+    from coldparquet.format.sidecar import Sidecar
 
 INT32, INT64, FLOAT, DOUBLE = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.FLOAT, PhysicalType.DOUBLE
 BYTES, FIXED = PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY
-ROWS = 10
 DECIMAL_5_2, DECIMAL_18_3, DECIMAL_38_0 = 30 | 5 << 8 | 2 << 18, 791_071, 32 | 38 << 8
-
-
-def chunk(low: bytes | None = None, high: bytes | None = None, nulls: int | None = 0, **more: Any) -> ChunkSpec:
-    facts = {"codec": 0, "encodings": ENCODING_PLAIN, "num_values": ROWS} | more
-    return ChunkSpec(
-        byte_range_start=4,
-        total_compressed_bytes=1,
-        null_count=nulls,
-        min=None if low is None else BoundSpec(low),
-        max=None if high is None else BoundSpec(high),
-        **facts,
-    )
-
-
-def one_column(
-    chunks: list[ChunkSpec],
-    type_code: int,
-    physical_type: PhysicalType,
-    *,
-    width: int = 0,
-    max_rep_level: int = 0,
-    max_def_level: int = 1,
-    annotation: ForeignAnnotation | None = None,
-    rows: int = ROWS,
-    is_writer_noted: bool = True,
-) -> Sidecar:
-    repetition = Repetition.REQUIRED if max_def_level == 0 else Repetition.OPTIONAL
-    scratchpad: tuple[ScratchpadEntry, ...] = (writer_entry(None),) if is_writer_noted else ()
-    if annotation is not None:
-        scratchpad += (ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations({0: annotation})),)
-    column = ColumnSpec(
-        name="x",
-        type_code=type_code,
-        physical_type=physical_type,
-        flags=column_flags(repetition=repetition),
-        fixed_byte_length=width,
-        max_rep_level=max_rep_level,
-        max_def_level=max_def_level,
-    )
-    content = SidecarContent(
-        columns=[column],
-        row_groups=[RowGroupSpec(row_count=rows, chunks=[spec]) for spec in chunks],
-        parquet_footer_offset=1000,
-        parquet_footer_length=100,
-        scratchpad=scratchpad,
-    )
-    return parse_sidecar(encode_sidecar(content))
 
 
 def field_of(sidecar: Sidecar) -> BoundField:
@@ -131,21 +68,12 @@ def known_lengths(sidecar: Sidecar) -> list[tuple[int | None, int | None]]:
 
 
 def verdict_of(sidecar: Sidecar, where: str) -> Verdict:
-    predicate = parse_predicate(where)
-    assert predicate is not None
-    return prune(bind(predicate, {"x": field_of(sidecar)}), SidecarStatistics(sidecar), sidecar.row_group_count)[0]
+    bound = bound_text(where, field_of(sidecar))
+    return prune(bound, SidecarStatistics(sidecar), sidecar.row_group_count)[0]
 
 
 def survives(sidecar: Sidecar, where: str) -> list[bool]:
     return [bool(survivor) for survivor in verdict_of(sidecar, where).survives]
-
-
-def i32(value: int) -> bytes:
-    return struct.pack("<i", value)
-
-
-def i64(value: int) -> bytes:
-    return struct.pack("<q", value)
 
 
 @pytest.mark.parametrize(
@@ -345,11 +273,7 @@ def test_nine_ff_bytes_do_not_bound_binary_values() -> None:
 
 
 def test_text_bounds_may_be_truncated() -> None:
-    inexact = ChunkSpec(
-        codec=0, encodings=1, num_values=ROWS, byte_range_start=4, total_compressed_bytes=1, null_count=0,
-        min=BoundSpec(b"appl", exact=False), max=BoundSpec(b"bananas-and-more", exact=False),
-    )  # fmt: skip
-    sidecar = one_column([inexact], 12, BYTES)
+    sidecar = one_column([chunk(b"appl", b"bananas-and-more", exact=False)], 12, BYTES)
     assert survives(sidecar, "x = 'apple'") == survives(sidecar, "x = 'bananas-and-mangos'") == [True]
     assert survives(sidecar, "x = 'app'") == survives(sidecar, "x = 'bananas-and-oranges'") == [False]
     assert verdict_of(sidecar, "x > 'appl'").all_rows_match.tolist() == [False]
@@ -437,3 +361,54 @@ def test_impossible_counts_are_an_error() -> None:
     sidecar = one_column([chunk(i64(1), i64(9), num_values=2**63)], 6, INT64)
     with pytest.raises(FormatError, match="num_values"):
         survives(sidecar, "x = 1")
+
+
+def test_column_that_a_partition_lacks() -> None:
+    sidecar = one_column([chunk(i64(1), i64(9))], 6, INT64)
+    number = BoundField("n", 7, resolve_type(6, INT64, 0, 0))
+    short = BoundField("s", 8, resolve_type(3, INT32, 0, 0))
+    flag = BoundField("f", 9, resolve_type(1, PhysicalType.BOOLEAN, 0, 0))
+    other = BoundField("o", 10, number.type)
+    statistics = SidecarStatistics(sidecar, {7: None, 8: None, 9: None})
+    outcomes = {}
+    for where in ("n = 1", "n is null", "s = 0", "s > 0", "f", "not f", "f = false", "o = 1", "o is null"):
+        bound = bound_text(where, number, short, flag, other)
+        outcomes[where] = bool(prune(bound, statistics, 1)[0].survives[0])
+    assert outcomes == {
+        "n = 1": False, "n is null": True, "s = 0": True, "s > 0": False, "f": False, "not f": True,
+        "f = false": True, "o = 1": True, "o is null": True,
+    }  # fmt: skip
+
+
+def test_statistics_of_a_type_with_another_order_say_nothing() -> None:
+    sidecar = one_column([chunk(i64(1), i64(9))], 131_080, INT64)
+    for type_code in (7, 3, 26):
+        field = BoundField("x", 0, canonical_type(type_code))
+        assert SidecarStatistics(sidecar).bounds(field) is None
+    texts = one_column([chunk(b"a", b"b")], 26, BYTES)
+    assert SidecarStatistics(texts).bounds(BoundField("x", 0, resolve_type(12, BYTES, 0, 0))) is not None
+
+
+def test_column_of_an_unreadable_type_says_nothing() -> None:
+    sidecar = one_column([chunk(i64(1), i64(9))], -1, INT64)
+    assert SidecarStatistics(sidecar).bounds(BoundField("x", 0, resolve_type(6, INT64, 0, 0))) is None
+
+
+def test_intervals_of_partitions() -> None:
+    timestamp = BoundField("ts", 2, resolve_type(131_080, INT64, 0, 0))
+    price = BoundField("price", 3, resolve_type(10, DOUBLE, 0, 0))
+    day_us = 86_400_000_000
+    lower = np.arange(3, dtype=np.int64) * day_us
+    known = np.array([True, True, False])
+    statistics = IntervalStatistics(column=2, lower=lower, upper=lower + day_us - 1, known=known)
+    outcomes = {}
+    for where in ("ts < '1970-01-02'", "ts >= '1970-01-01' and ts < '1970-01-03'", "ts is null", "price > 3"):
+        verdict, report = prune(bound_text(where, timestamp, price), statistics, 3)
+        outcomes[where] = (verdict.survives.tolist(), verdict.all_rows_match.tolist())
+        assert report.row_groups == 3
+    assert outcomes == {
+        "ts < '1970-01-02'": ([True, False, True], [True, False, False]),
+        "ts >= '1970-01-01' and ts < '1970-01-03'": ([True, True, True], [True, True, False]),
+        "ts is null": ([False, False, False], [False, False, False]),
+        "price > 3": ([True, True, True], [False, False, False]),
+    }

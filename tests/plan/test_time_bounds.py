@@ -11,19 +11,15 @@ from coldparquet.decode.filter import filter_rows
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import canonical_type
 from coldparquet.plan.bind import (
-    BoundAnd,
     BoundComparison,
     BoundField,
     BoundIn,
     BoundIsNull,
-    BoundLiteral,
-    BoundNot,
-    BoundOr,
     BoundPredicate,
     ConstantUnlessNull,
     bind,
 )
-from coldparquet.plan.predicate import Operator
+from coldparquet.plan.predicate import And, Literal, Not, Operator, Or
 from coldparquet.plan.prune import is_time_range, timestamp_bounds
 from coldparquet.plan.where import parse_predicate
 
@@ -96,14 +92,14 @@ LEAVES = st.one_of(
     st.builds(lambda values: BoundIn(TS, tuple(sorted(values))), st.sets(st.integers(-1, 12), min_size=2, max_size=4)),
     st.builds(BoundIsNull, st.sampled_from([TS, X])),
     st.builds(ConstantUnlessNull, st.sampled_from([TS, X]), st.booleans()),
-    st.builds(BoundLiteral, st.sampled_from([True, False, None])),
+    st.builds(Literal, st.sampled_from([True, False, None])),
 )
 PREDICATES: st.SearchStrategy[BoundPredicate] = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
-        st.builds(lambda parts: BoundAnd(tuple(parts)), st.lists(inner, min_size=1, max_size=3)),
-        st.builds(lambda parts: BoundOr(tuple(parts)), st.lists(inner, min_size=1, max_size=3)),
-        st.builds(BoundNot, inner),
+        st.builds(lambda parts: And(tuple(parts)), st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda parts: Or(tuple(parts)), st.lists(inner, min_size=1, max_size=3)),
+        st.builds(Not, inner),
     ),
     max_leaves=6,
 )

@@ -153,16 +153,12 @@ async def test_out_of_line_bounds_of_no_bytes_are_no_empty_texts(tmp_path: Path,
     await index_table(partition)
     sidecar = parse_sidecar((partition / "_pm").read_bytes())
     changed = bytearray(sidecar.file)
-    flags_place = sidecar.blocks.offset_of(0, 1) + sidecar_layout.STAT_FLAGS_BYTE
+    flags_place = sidecar.blocks.offset_of(0, 0, "stat_flags")
     for side in sides:
-        shift, word = (
-            (0, sidecar_layout.CHUNK_MIN_WORD)
-            if side == "min"
-            else (sidecar_layout.STAT_MAX_SHIFT, sidecar_layout.CHUNK_MAX_WORD)
-        )
+        shift = 0 if side == "min" else sidecar_layout.STAT_MAX_SHIFT
         changed[flags_place] |= (sidecar_layout.STAT_PRESENT | sidecar_layout.STAT_EXACT) << shift
         changed[flags_place] &= ~(sidecar_layout.STAT_INLINED << shift)
-        struct.pack_into("<Q", changed, sidecar.blocks.offset_of(0, 1 + word), 0)
+        struct.pack_into("<Q", changed, sidecar.blocks.offset_of(0, 0, side), 0)
     place = sidecar.footer.checksum_offset
     struct.pack_into("<I", changed, place, zlib.crc32(changed[sidecar_layout.CHECKSUM_START : place]))
     (partition / "_pm").write_bytes(changed)

@@ -9,15 +9,14 @@ import pyarrow as pa
 import pytest
 
 import coldparquet as cp
-from coldparquet.decode.filter import PredicateCosts
-from coldparquet.plan.predicate import And, Or, col
+from coldparquet.decode.filter import _PredicateCosts
+from coldparquet.plan.predicate import And, Fold, Or, col
 from coldparquet.write import WriteOptions, write_partition
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.decode.filter import PredicateCost
-    from coldparquet.plan.bind import BoundPredicate
+    from coldparquet.plan.predicate import Predicate
     from coldparquet.plan.where import Where
 
 ROWS = 20_000
@@ -71,14 +70,14 @@ async def test_many_parts(partition: Path, where: Where, expected: range | list[
 
 async def test_every_part_is_weighed_once_per_row_group(partition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     weighed = 0
-    estimate = PredicateCosts._estimate
+    fold = Fold.of
 
-    def count(self: PredicateCosts, bound: BoundPredicate) -> PredicateCost:
+    def count(self: Fold[Any], predicate: Predicate) -> Any:
         nonlocal weighed
-        weighed += 1
-        return estimate(self, bound)
+        weighed += isinstance(self, _PredicateCosts)
+        return fold(self, predicate)
 
-    monkeypatch.setattr(PredicateCosts, "_estimate", count)
+    monkeypatch.setattr(Fold, "of", count)
     parts = [(col("seventh") < 7) | (col("n") < n) for n in range(50)]
     found, _ = await numbers_where(partition, And((*parts, col("n") != 5, col("seventh") >= 0)))
     assert len(found) == ROWS - 1

@@ -104,7 +104,7 @@ def test_what_could_not_be_removed_is_logged(
         writer = on_driver(tmp_path / "t")
         writer.commit([in_task(writer, rows)])
         assert not caplog.messages
-        monkeypatch.setattr(import_module("coldparquet.write.commit"), "release_versions", keep)
+        monkeypatch.setattr(import_module("coldparquet.write.table"), "release_versions", keep)
         writer = on_driver(tmp_path / "t", if_exists="append")
         writer.commit([in_task(writer, rows)])
     (message,) = caplog.messages

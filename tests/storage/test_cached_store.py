@@ -11,12 +11,13 @@ import pytest
 from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.base import StoreWrapper
-from coldparquet.storage.cache import CachedStore, RangeCache
+from coldparquet.storage.cache import Cache, CachedStore, MemoryCache
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.disk_cache import DiskCache, DiskRanges
+from coldparquet.storage.disk_cache import DiskCache
 from coldparquet.storage.log import Ledger, TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
+from tests.support.disk_caches import poison
 from tests.support.small_tables import QuotingStore
 
 if TYPE_CHECKING:
@@ -39,13 +40,12 @@ class Setting:
     def __init__(self, store: ObjectStore | None = None, *, disk: DiskCache | None = None) -> None:
         self.objects = QuotingStore({PATH: CONTENT})
         self.trace = TraceStore(self.objects if store is None else store)
-        self.ranges = RangeCache(1_000_000)
-        self.disk = disk
+        self.ranges = MemoryCache(1_000_000)
+        self.cache = Cache("range", lambda: "memory", memory=self.ranges, disk=disk)
 
     def reader(self) -> CachedStore:
         """Make the store of another snapshot."""
-        disk = None if self.disk is None else DiskRanges(self.disk, store_name=lambda: "memory")
-        return CachedStore(CheckedStore(self.trace), ranges=self.ranges, disk=disk)
+        return CachedStore(CheckedStore(self.trace), self.cache)
 
     @property
     def sent(self) -> list[tuple[str, int]]:
@@ -91,9 +91,9 @@ async def test_a_reader_that_adopts_the_pins_of_another_asks_nothing(setting: Se
     first = setting.reader()
     await first.get(request(0, 1_000))
     second = setting.reader()
-    second.adopt(first, {"table/2024-03-01"})
+    second.versions.adopt(first.versions, {"table/2024-03-01"})
     third = setting.reader()
-    third.adopt(first, {"table/2024-03-02"})
+    third.versions.adopt(first.versions, {"table/2024-03-02"})
     assert (await second.get(request(10, 20))).data == CONTENT[10:20]
     assert len(setting.sent) == 1
     await third.get(request(10, 20))
@@ -116,9 +116,9 @@ async def test_a_reader_of_a_version_never_gets_bytes_of_another(setting: Settin
     await setting.reader().get(request(0, 1_000))
     with pytest.raises(ObjectChangedError):
         await first.get(request(0, 100))
-    assert first.has_changed(PATH)
+    assert PATH in first.versions.changed
     second = setting.reader()
-    second.adopt(first, {"table/2024-03-01"})
+    second.versions.adopt(first.versions, {"table/2024-03-01"})
     assert (await second.get(request(0, 10))).data == CONTENT[::-1][:10]
 
 
@@ -240,15 +240,10 @@ async def test_a_new_process_asks_only_whether_the_version_is_still_the_newest(t
     assert [record.operation for record in setting.trace.records] == ["info"]
 
 
-def _poison(directory: Path) -> None:
-    (path,) = (path for path in directory.rglob("*-0-200") if path.is_file())
-    path.write_bytes(path.read_bytes()[:-1] + b"!")
-
-
 async def test_poisoned_ranges_are_fetched_anew_and_replaced(tmp_path: Path) -> None:
     disk = DiskCache(str(tmp_path), limit_bytes=10_000_000)
     await Setting(disk=disk).reader().get(request(0, 200))
-    _poison(tmp_path)
+    poison(tmp_path)
     setting = Setting(disk=disk)
     assert (await setting.reader().get(request(0, 200))).data == CONTENT[:200]
     assert setting.sent == [("[0, 200)", 200)]
@@ -258,8 +253,8 @@ async def test_poisoned_ranges_are_fetched_anew_and_replaced(tmp_path: Path) -> 
 
 
 async def test_how_much_one_scan_may_keep(tmp_path: Path) -> None:
-    checked = CheckedStore(MemoryStore())
-    disk = DiskRanges(DiskCache(str(tmp_path), limit_bytes=5_000), store_name=lambda: "memory")
+    checked, memory = CheckedStore(MemoryStore()), MemoryCache(1_000)
+    disk = DiskCache(str(tmp_path), limit_bytes=5_000)
     assert CachedStore(checked).largest_scan_bytes == 0
-    assert CachedStore(checked, ranges=RangeCache(1_000)).largest_scan_bytes == 1_000
-    assert CachedStore(checked, ranges=RangeCache(1_000), disk=disk).largest_scan_bytes == 2_500
+    assert CachedStore(checked, Cache("range", str, memory=memory)).largest_scan_bytes == 1_000
+    assert CachedStore(checked, Cache("range", str, memory=memory, disk=disk)).largest_scan_bytes == 2_500

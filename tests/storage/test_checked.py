@@ -136,8 +136,8 @@ async def test_first_version_is_pinned_and_sent_with_later_requests() -> None:
         await store.get(request_for(PATH, ByteRange(0, 4)))
     await store.get(request_for("other", ByteRange(0, 4)))
     await store.get(request_for(PATH, ByteRange(0, 4), if_match="v1"))
-    store.forget(PATH)
-    store.forget("never seen")
+    store.versions.forget(PATH)
+    store.versions.forget("never seen")
     await store.get(request_for(PATH, ByteRange(0, 4)))
     assert [request.if_match for request in inner.requests] == [None, "v1", None, "v1", None]
 
@@ -150,7 +150,7 @@ async def test_replaced_object_is_noticed() -> None:
     for _ in range(2):
         with pytest.raises(ObjectChangedError, match="plan the read again"):
             await store.get(request_for(PATH, ByteRange(4, 8)))
-    store.forget(PATH)
+    store.versions.forget(PATH)
     assert (await store.get(request_for(PATH, ByteRange(4, 8)))).data == CONTENT[4:8]
 
 
@@ -196,7 +196,7 @@ async def test_late_answer_does_not_bring_back_a_forgotten_version() -> None:
     late = asyncio.create_task(store.get(request_for(PATH, ByteRange(0, 4))))
     await answered.wait()
     await inner.put(PATH, CONTENT[::-1], overwrite=True)
-    store.forget(PATH)
+    store.versions.forget(PATH)
     go_on.set()
     assert (await late).data == CONTENT[:4]
     assert (await store.get(request_for(PATH, ByteRange(0, 4)))).data == CONTENT[::-1][:4]

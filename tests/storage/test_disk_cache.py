@@ -1,20 +1,43 @@
-"""Entries on disk: private, whole or not there, found out when somebody changed them, and never too many."""
+"""The cache on disk: private, found out when something changed it, never too large, and never in the way."""
 
 from __future__ import annotations
 
-import errno
+import logging
+import multiprocessing
 import os
+import random
+import sqlite3
 import stat
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coldparquet.storage.disk_cache import DiskCache, group_of
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.cache import digest_of
+from coldparquet.storage.disk_cache import DiskCache
+from coldparquet.storage.requests import FetchedRange
 
-GROUP = group_of("s3 (eu-west-1)", "bucket/table/2024-03-01/_pm")
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 CONTENT = bytes(range(256)) * 40
 ROOMY_BYTES = 10_000_000
+
+
+def key(name: str) -> tuple[str, ...]:
+    return ("range", "s3 (eu-west-1)", f"bucket/table/{name}")
+
+
+def write(cache: DiskCache, name: str, content: bytes = CONTENT) -> None:
+    cache.keep(key(name), FetchedRange(data=content, start=0, etag='"1"', object_size_bytes=len(content)))
+
+
+def read(cache: DiskCache, name: str, length: int = len(CONTENT)) -> bytes | None:
+    found = cache.find(key(name), ByteRange(0, length), '"1"')
+    return None if found is None else found.data
 
 
 @pytest.fixture
@@ -27,206 +50,266 @@ def cache(directory: str) -> DiskCache:
     return DiskCache(directory, limit_bytes=ROOMY_BYTES)
 
 
-def entries(directory: str) -> list[Path]:
-    return sorted(path for path in Path(directory).rglob("*") if path.is_file())
+def file_in(directory: str) -> Path:
+    return Path(directory) / "coldparquet-cache-2" / "cache.sqlite"
 
 
-def test_another_process_reads_what_was_written(cache: DiskCache, directory: str) -> None:
-    cache.write(GROUP, "a", CONTENT)
-    cache.write(GROUP, "b", b"")
-    other = DiskCache(directory, limit_bytes=ROOMY_BYTES)
-    assert other.read(GROUP, "a") == CONTENT
-    assert other.read(GROUP, "b") == b""
-    assert sorted(other.names(GROUP)) == ["a", "b"]
-    assert other.read(GROUP, "c") is None
-    assert other.read(group_of("other"), "a") is None
-    other.remove(GROUP, "a")
-    assert cache.read(GROUP, "a") is None
-    assert cache.problem is None
+def execute(directory: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(file_in(directory), isolation_level=None)) as connection:
+        return connection.execute(statement, values).fetchall()
 
 
-def test_files_are_for_their_owner_alone_and_tell_nothing_by_their_names(cache: DiskCache, directory: str) -> None:
+def test_files_are_for_their_owner_alone_and_tell_no_names(cache: DiskCache, directory: str) -> None:
     old_mask = os.umask(0)
     try:
-        cache.write(GROUP, "a", CONTENT)
+        write(cache, "a")
     finally:
         os.umask(old_mask)
     paths = list(Path(directory).rglob("*"))
+    assert len(paths) > 2, "the write-ahead log, too"
     assert {stat.S_IMODE(path.stat().st_mode) for path in paths if path.is_file()} == {0o600}
     assert {stat.S_IMODE(path.stat().st_mode) for path in paths if path.is_dir()} == {0o700}
-    assert not any(word in str(path) for path in paths for word in ("bucket", "table", "eu-west"))
+    contents = b"".join(path.read_bytes() for path in paths if path.is_file())
+    assert not any(word in contents for word in (b"bucket", b"eu-west"))
+    cache.close()
+    assert [path.name for path in Path(directory).rglob("*") if path.is_file()] == ["cache.sqlite"]
+    assert read(cache, "a") == CONTENT
 
 
 def test_a_directory_of_the_person_keeps_its_permissions(directory: str) -> None:
     Path(directory).mkdir(mode=0o755)
-    DiskCache(directory, limit_bytes=ROOMY_BYTES).write(GROUP, "a", CONTENT)
+    write(DiskCache(directory, limit_bytes=ROOMY_BYTES), "a")
     assert stat.S_IMODE(Path(directory).stat().st_mode) == 0o755
     assert [stat.S_IMODE(path.stat().st_mode) for path in Path(directory).iterdir()] == [0o700]
 
 
-@pytest.mark.parametrize("mode", [0o750, 0o777])
-def test_a_directory_that_is_open_to_others_is_not_used(cache: DiskCache, directory: str, mode: int) -> None:
-    cache.write(GROUP, "a", CONTENT)
-    (own,) = Path(directory).iterdir()
-    own.chmod(mode)
+@pytest.mark.parametrize("is_private", [True, False])
+def test_the_files_of_the_former_format_are_removed_if_they_are_ours(directory: str, *, is_private: bool) -> None:
+    former = Path(directory) / "coldparquet-cache-1"
+    (former / "0123").mkdir(parents=True)
+    (former / "0123" / "sidecar").write_bytes(CONTENT)
+    former.chmod(0o700 if is_private else 0o755)
+    write(DiskCache(directory, limit_bytes=ROOMY_BYTES), "a")
+    assert former.exists() != is_private
+
+
+def _open_to_others(own: Path) -> None:
+    own.chmod(0o750)
+
+
+def _replace_by_link(own: Path) -> None:
+    own.rename(own.parent.with_name("elsewhere"))
+    own.symlink_to(own.parent.with_name("elsewhere"))
+
+
+def _link_the_file(own: Path) -> None:
+    (own / "cache.sqlite").rename(own.parent.with_name("elsewhere"))
+    (own / "cache.sqlite").symlink_to(own.parent.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [(_open_to_others, "open to others"), (_replace_by_link, "open to others"), (_link_the_file, "ELOOP")],
+)
+def test_what_is_not_ours_alone_is_not_used(
+    cache: DiskCache, directory: str, change: Callable[[Path], None], problem: str
+) -> None:
+    write(cache, "a")
+    cache.close()
+    change(file_in(directory).parent)
     careful = DiskCache(directory, limit_bytes=ROOMY_BYTES)
-    careful.write(GROUP, "b", CONTENT)
-    assert careful.read(GROUP, "a") is None
-    assert careful.names(GROUP) == []
-    assert careful.problem is not None
-    assert "open to others" in careful.problem
-    assert len(entries(directory)) == 1
+    write(careful, "b")
+    assert read(careful, "a") is None
+    assert problem in str(careful.problem)
 
 
-def test_a_link_in_place_of_the_directory_is_not_followed(directory: str, tmp_path: Path) -> None:
-    DiskCache(directory, limit_bytes=ROOMY_BYTES).write(GROUP, "a", CONTENT)
-    (own,) = Path(directory).iterdir()
-    own.rename(tmp_path / "elsewhere")
-    own.symlink_to(tmp_path / "elsewhere")
-    assert DiskCache(directory, limit_bytes=ROOMY_BYTES).read(GROUP, "a") is None
+@pytest.mark.parametrize(
+    "change",
+    [
+        "digest = zeroblob(32)",
+        "content = substr(content, 1, length(content) - 1)",
+        "content = content || x'00'",
+        "content = zeroblob(length(content))",
+        "content = ''",
+        "content = 'text'",
+        "content = 5",
+        "used_s = 'text'",
+        "stop = stop + 1",
+        "start = start + 1",
+        "key = x'00'",
+    ],
+)
+@pytest.mark.parametrize("kind", ["range", "version"])
+def test_an_entry_that_was_changed_is_not_used_and_is_replaced(
+    cache: DiskCache, directory: str, change: str, kind: str
+) -> None:
+    write(cache, "a")
+    execute(directory, f"UPDATE entries SET {change} WHERE kind = ?", kind)  # noqa: S608 - constants
+    is_harmless = change.startswith("used_s") or (kind == "version" and change.startswith("st"))
+    assert read(cache, "a") == (CONTENT if is_harmless else None)
+    write(cache, "a")
+    assert read(cache, "a") == CONTENT
 
 
-@pytest.mark.parametrize("place", [0, 10, 30, 60, len(CONTENT)])
-def test_a_changed_byte_is_found_and_the_entry_removed(cache: DiskCache, directory: str, place: int) -> None:
-    cache.write(GROUP, "a", CONTENT)
-    (path,) = entries(directory)
-    changed = bytearray(path.read_bytes())
-    changed[place] ^= 1
-    path.write_bytes(changed)
-    assert cache.read(GROUP, "a") is None
-    assert entries(directory) == []
+def test_an_entry_in_the_place_of_another_is_not_used(cache: DiskCache, directory: str) -> None:
+    write(cache, "a")
+    write(cache, "b", CONTENT[::-1])
+    mine, other = (digest_of(*key(name)) for name in "ab")
+    execute(directory, "DELETE FROM entries WHERE key = ? AND kind = 'range'", mine)
+    execute(directory, "UPDATE entries SET key = ? WHERE key = ? AND kind = 'range'", mine, other)
+    assert read(cache, "a") is None
 
 
-@pytest.mark.parametrize("length_bytes", [0, 1, 40, 58, 1_000])
-def test_a_torn_entry_is_found_and_removed(cache: DiskCache, directory: str, length_bytes: int) -> None:
-    cache.write(GROUP, "a", CONTENT)
-    (path,) = entries(directory)
-    path.write_bytes(path.read_bytes()[:length_bytes])
-    assert cache.read(GROUP, "a") is None
-    assert entries(directory) == []
-
-
-def test_an_entry_under_the_name_of_another_is_found_and_removed(cache: DiskCache, directory: str) -> None:
-    cache.write(GROUP, "a", CONTENT)
-    (path,) = entries(directory)
-    path.rename(path.with_name("b"))
-    assert cache.read(GROUP, "b") is None
-    cache.write(GROUP, "a", CONTENT)
-    other = group_of("other")
-    path.parent.with_name(other).mkdir()
-    path.rename(path.parent.with_name(other) / "a")
-    assert cache.read(other, "a") is None
-    assert entries(directory) == []
-
-
-def test_links_and_pipes_in_place_of_entries_are_not_read(cache: DiskCache, directory: str, tmp_path: Path) -> None:
-    cache.write(GROUP, "a", CONTENT)
-    (path,) = entries(directory)
-    path.rename(tmp_path / "elsewhere")
-    path.symlink_to(tmp_path / "elsewhere")
-    assert cache.read(GROUP, "a") is None
-    path.unlink()
-    os.mkfifo(path)
-    assert cache.read(GROUP, "a") is None
+@pytest.mark.parametrize("damage", ["no file", "empty", "text", "torn", "first page", "last page", "every page"])
+def test_a_damaged_file_is_made_anew(directory: str, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    before = DiskCache(directory, limit_bytes=ROOMY_BYTES)
+    for number in range(20):
+        write(before, str(number))
+    before.close()
+    path = file_in(directory)
+    content, page_bytes = bytearray(path.read_bytes()), 16 * 1024
+    noise = random.Random(9).randbytes(page_bytes)
+    if damage == "no file":
+        path.unlink()
+    elif damage == "every page":
+        for start in range(0, len(content), page_bytes):
+            content[start + 100 : start + 200] = noise[:100]
+    elif damage.endswith("page"):
+        start = 0 if damage == "first page" else len(content) - page_bytes
+        content[start : start + page_bytes] = noise
+    if damage != "no file":
+        changed = {"empty": b"", "text": b"not a database\n" * 2_000, "torn": bytes(content[: len(content) // 2])}
+        path.write_bytes(changed.get(damage, bytes(content)))
+    cache = DiskCache(directory, limit_bytes=ROOMY_BYTES)
+    for number in range(20):
+        assert read(cache, str(number)) in (None, CONTENT)
+    for number in range(20):
+        write(cache, str(number))
+        assert read(cache, str(number)) == CONTENT
+    assert cache.problem is None
+    assert caplog.records == []
 
 
 def test_what_was_used_longest_ago_goes_first(directory: str) -> None:
-    cache = DiskCache(directory, limit_bytes=100_000)
-    for number in range(8):
-        cache.write(GROUP, str(number), CONTENT)
-    for number in range(8):
-        (path,) = (path for path in entries(directory) if path.name == str(number))
-        os.utime(path, (1_000 + number, 1_000 + number))
-    assert cache.read(GROUP, "0") == CONTENT
-    for number in range(8, 12):
-        cache.write(GROUP, str(number), CONTENT)
-    names = {path.name for path in entries(directory)}
-    assert {"0", "8", "9", "10", "11"} <= names
-    assert "1" not in names
+    cache = DiskCache(directory, limit_bytes=600_000)
+    content = CONTENT * 4
+    for number in range(10):
+        write(cache, str(number), content)
+    execute(directory, "UPDATE entries SET used_s = 1000 + id")
+    assert read(cache, "0", len(content)) == content
+    for number in range(10, 18):
+        write(cache, str(number), content)
+    kept = [number for number in range(18) if read(cache, str(number), len(content)) is not None]
+    assert {0, 16, 17} <= set(kept)
+    assert not {1, 2, 3, 4} & set(kept)
+    [[versions]] = execute(directory, "SELECT count(*) FROM entries WHERE kind = 'version'")
+    assert versions == len(kept)
 
 
 def test_no_more_is_kept_than_the_limit_whatever_other_processes_write(directory: str) -> None:
-    limit_bytes = 200_000
+    limit_bytes = 1_000_000
     caches = [DiskCache(directory, limit_bytes=limit_bytes) for _ in range(3)]
-    for number in range(120):
-        caches[number % 3].write(group_of(str(number)), "a", CONTENT)
-        held_bytes = sum(path.stat().st_size for path in entries(directory))
-        assert held_bytes <= limit_bytes * (1 + 3 / 16)
-    groups = [path for path in Path(directory).glob("*/*") if path.is_dir()]
-    assert len(groups) <= len(entries(directory)) + 1
+    for number in range(200):
+        write(caches[number % 3], str(number))
+        assert sum(path.stat().st_size for path in Path(directory).rglob("cache.sqlite")) <= limit_bytes
+        held_bytes = sum(path.stat().st_size for path in Path(directory).rglob("*") if path.is_file())
+        assert held_bytes <= limit_bytes * 1.3, "the log of SQLite comes on top"
+    assert read(caches[0], "199") == CONTENT
+    write(caches[0], "too long", bytes(limit_bytes // 2 + 1))
+    assert read(caches[0], "too long", 1) is None
+    assert read(caches[0], "199") == CONTENT
 
 
-def test_an_entry_that_takes_too_much_of_the_directory_is_not_kept(directory: str) -> None:
-    cache = DiskCache(directory, limit_bytes=3 * len(CONTENT))
-    cache.write(GROUP, "a", CONTENT)
-    assert entries(directory) == []
+def test_long_ranges_are_cut_into_entries_that_are_read_one_by_one(directory: str) -> None:
+    cache = DiskCache(directory, limit_bytes=ROOMY_BYTES)
+    content = random.Random(8).randbytes(2_500_000)
+    write(cache, "a", content)
+    assert read(cache, "a", len(content)) == content
+    assert max(row[0] for row in execute(directory, "SELECT length(content) FROM entries")) <= 1 << 20
+    found = cache.find(key("a"), ByteRange(1_048_000, 1_049_000), '"1"')
+    assert found is not None
+    assert found.data == content[1_048_000:1_049_000]
 
 
-def test_threads_and_caches_at_once_lose_nothing_and_leave_nothing_behind(directory: str) -> None:
-    caches = [DiskCache(directory, limit_bytes=ROOMY_BYTES) for _ in range(2)]
-    wrong: list[str] = []
+def _work(directory: str, number: int) -> None:
+    cache = DiskCache(directory, limit_bytes=ROOMY_BYTES)
+    for round_ in range(20):
+        name = str((number + round_) % 5)
+        write(cache, name, name.encode() * 5_000)
+        found = read(cache, name, 5_000)
+        if found != name.encode() * 5_000:
+            raise AssertionError(name)
+    cache.close()
+
+
+def test_threads_and_processes_at_once_lose_nothing(directory: str) -> None:
+    shared = DiskCache(directory, limit_bytes=ROOMY_BYTES)
+    wrong = list[object]()
 
     def work(number: int) -> None:
         for round_ in range(20):
             name = str((number + round_) % 5)
-            caches[number % 2].write(GROUP, name, name.encode() * 5_000)
-            found = caches[(number + 1) % 2].read(GROUP, name)
-            if found != name.encode() * 5_000:
+            write(shared, name, name.encode() * 5_000)
+            if read(shared, name, 5_000) != name.encode() * 5_000:
                 wrong.append(name)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    processes = [
+        multiprocessing.get_context("spawn").Process(target=_work, args=(directory, number)) for number in range(2)
+    ]
+    for process in processes:
+        process.start()
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(work, range(4)))
+    for process in processes:
+        process.join()
     assert wrong == []
-    assert {path.name for path in entries(directory)} == {"0", "1", "2", "3", "4"}
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert shared.problem is None
+    assert execute(directory, "PRAGMA integrity_check") == [("ok",)]
+    [[entries]] = execute(directory, "SELECT count(*) FROM entries")
+    assert entries == 10
 
 
-def test_what_a_killed_writer_left_behind_is_removed(cache: DiskCache, directory: str) -> None:
-    cache.write(GROUP, "a", CONTENT)
-    left_behind = entries(directory)[0].with_name(".writing-0123456789abcdef")
-    left_behind.write_bytes(b"half")
-    os.utime(left_behind, (1_000, 1_000))
-    assert cache.names(GROUP) == ["a"]
-    DiskCache(directory, limit_bytes=ROOMY_BYTES).write(GROUP, "b", CONTENT)
-    assert [path.name for path in entries(directory)] == ["a", "b"]
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT, errno.EIO])
-def test_a_disk_that_cannot_be_written_fails_nothing(
-    cache: DiskCache, directory: str, monkeypatch: pytest.MonkeyPatch, code: int
+def test_a_file_that_another_process_writes_for_long_is_not_waited_for(
+    cache: DiskCache, directory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache.write(GROUP, "a", CONTENT)
+    write(cache, "a")
+    cache.close()
+    monkeypatch.setattr("coldparquet.storage.disk_cache._LONGEST_WAIT_S", 0.01)
+    with closing(sqlite3.connect(file_in(directory), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert read(cache, "a") == CONTENT
+        write(cache, "b")
+        other.execute("ROLLBACK")
+    assert read(cache, "b") is None
+    write(cache, "b")
+    assert read(cache, "b") == CONTENT
+    assert cache.problem is None
 
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(Path, "replace", refuse)
-    cache.write(GROUP, "b", CONTENT)
-    reason = f"it cannot be written ({errno.errorcode[code]})"
+def test_a_disk_that_is_full_fails_nothing(directory: str, caplog: pytest.LogCaptureFixture) -> None:
+    cache = DiskCache(directory, limit_bytes=ROOMY_BYTES)
+    write(cache, "a")
+    assert cache._connection is not None
+    cache._connection.execute("PRAGMA max_page_count = 1")
+    for number in range(3):
+        write(cache, str(number), CONTENT * 10)
+    reason = "it cannot be written (SQLITE_FULL)"
     assert cache.problem == f"nothing is kept in the cache directory {directory!r}: {reason}"
-    assert cache.read(GROUP, "a") == CONTENT
-    assert [path.name for path in entries(directory)] == ["a"]
+    assert [record.getMessage() for record in caplog.records] == [cache.problem]
+    assert read(cache, "a") == CONTENT
 
 
-@pytest.mark.parametrize("directory", ["~nobody-of-this-name/cache", "a\0b"])
+@pytest.mark.parametrize("place", ["~nobody-of-this-name/cache", "a\0b", "{file}/cache", "{file}"])
 def test_a_path_that_leads_nowhere_fails_nothing_and_is_warned_of_once(
-    directory: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for _ in range(2):
-        cache = DiskCache(directory, limit_bytes=ROOMY_BYTES)
-        cache.write(GROUP, "a", CONTENT)
-        assert cache.read(GROUP, "a") is None
-        assert cache.names(GROUP) == []
-        assert cache.problem is not None
-    assert [(record.name, record.getMessage()) for record in caplog.records] == [("coldparquet", cache.problem)]
-
-
-def test_a_directory_that_cannot_be_made_fails_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"in the way")
-    cache = DiskCache(str(tmp_path / "file"), limit_bytes=ROOMY_BYTES)
-    cache.write(GROUP, "a", CONTENT)
-    assert cache.read(GROUP, "a") is None
-    assert cache.problem is not None
-    assert "cannot be made" in cache.problem
+    place = place.format(file=tmp_path / "file")
+    for _ in range(2):
+        cache = DiskCache(place, limit_bytes=ROOMY_BYTES)
+        write(cache, "a")
+        assert read(cache, "a") is None
+        assert cache.problem is not None
+    records = [(record.name, record.levelno, record.getMessage()) for record in caplog.records]
+    assert records == [("coldparquet", logging.WARNING, cache.problem)]

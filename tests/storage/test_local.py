@@ -289,7 +289,7 @@ async def test_checked_store_pins_growing_files_by_their_identity(tmp_path: Path
     assert (await store.get(growing(path, ByteRange(4, 8)))).data == CONTENT[4:8]
     with pytest.raises(ObjectChangedError):  # who did not say that it may grow wants none of this
         await store.get(request_for(str(path), ByteRange(4, 8)))
-    store.forget(str(path))
+    store.versions.forget(str(path))
     await store.get(request_for(str(path), ByteRange(4, 8)))
 
 

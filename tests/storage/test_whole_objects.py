@@ -102,7 +102,7 @@ async def test_a_checksum_is_that_of_one_version(store: ObjectStore, server: Col
     checked = CheckedStore(store)
     await checked.info(PATH)
     (tmp_path / PATH).write_bytes(CONTENT[::-1])
-    checked.forget(PATH)
+    checked.versions.forget(PATH)
     assert (await checked.get(request_for(PATH, ByteRange(0, len(CONTENT))))).data == CONTENT[::-1]
     assert [request.method for request in await finished_requests(server)] == ["HEAD", "GET"]
 

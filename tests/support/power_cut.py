@@ -60,7 +60,7 @@ class _Change:
 
 
 @dataclass(slots=True)
-class FailingFiles:
+class FailingFiles(LocalFiles):
     """The real file operations up to the ``cut_at``-th one; none after it."""
 
     cut_at: int | None = None
@@ -139,6 +139,9 @@ class FailingFiles:
 
     def _is_safe(self, path: str) -> None:
         self._unflushed = [change for change in self._unflushed if change.flushed_with != path]
+
+
+assert {name for name in vars(LocalFiles) if name[0] != "_"} <= set(vars(FailingFiles)), "an operation is never cut"
 
 
 def _restore(path: str, offset: int, before: bytes, stop: int) -> None:

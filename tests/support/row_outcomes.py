@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from coldparquet.decode import filter as row_filter
-from coldparquet.plan.bind import BoundNot, BoundPredicate
+from coldparquet.plan.bind import BoundPredicate
 from coldparquet.plan.model import RowSelection
 from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate
 from tests.support.random_values import literal_value
@@ -95,7 +95,7 @@ def _negated(outcome: bool | None) -> bool | None:
 
 def filter_outcomes(bound: BoundPredicate, table: pa.Table) -> list[bool | None]:
     """Return the outcome of a predicate for each row; unknown (None) is what neither it nor its negation keeps."""
-    is_true, is_false = (row_filter.matching_rows(one, table).to_pylist() for one in (bound, BoundNot(bound)))
+    is_true, is_false = (row_filter.matching_rows(one, table).to_pylist() for one in (bound, Not(bound)))
     assert not any(true and false for true, false in zip(is_true, is_false, strict=True))
     return [True if true else False if false else None for true, false in zip(is_true, is_false, strict=True)]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from coldparquet.format.sidecar_footer import ScratchpadEntry
 from coldparquet.format.sidecar_from_footer import convert_chunk
+from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_update import SidecarChange
 from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent

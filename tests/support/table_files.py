@@ -101,3 +101,19 @@ def make_meta(
     )
     names = b"".join(struct.pack("<i", len(name)) + name.encode("utf-16-le") for name, _, _ in slots)
     return header.ljust(128, b"\0") + entries + names
+
+
+def make_symbol_files(symbols: list[str]) -> tuple[bytes, bytes]:
+    """Return the offsets part of `COLUMN.o`, and `COLUMN.c`; lone surrogates are allowed."""
+    chars, offsets = b"", [0]
+    for symbol in symbols:
+        encoded = symbol.encode("utf-16-le", "surrogatepass")
+        chars += struct.pack("<i", len(encoded) // 2) + encoded
+        offsets.append(len(chars))
+    return struct.pack(f"<{len(offsets)}q", *offsets), chars
+
+
+def make_cv(records: list[tuple[int, int, int, int]], *, version: int = 3, start: int = 40) -> bytes:
+    area = b"".join(struct.pack("<4q", *record) for record in records)
+    areas = (0, 0, start, len(area)) if version % 2 else (start, len(area), 0, 0)
+    return struct.pack("<5q", version, *areas).ljust(start, b"\xee") + area

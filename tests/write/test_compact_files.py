@@ -15,12 +15,12 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
+from coldparquet.format.sidecar_header import CoveringIndexEntry, ScratchpadEntry
 from coldparquet.format.type_codes import DESIGNATED_BIT, array_type_code
 from coldparquet.format.types import TypeTag
 from coldparquet.write import WriteOptions
 from coldparquet.write.compact import CompactedPartition, CompactionOptions, compact_table
-from coldparquet.write.values import encode_raw_arrays
+from coldparquet.write.parquet import encode_raw_arrays
 from tests.support.questdb_tables import assert_same_rows, expected_rows
 from tests.support.table_copies import contents_of, copy_table, write_sidecar
 from tests.support.written_tables import (

@@ -26,7 +26,7 @@ from tests.support.written_tables import SECOND_US, directories
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.write import UpdatedPartition
+    from coldparquet.write import WrittenPartition
 
 GROUP_ROWS = 20
 GROUPS = 3
@@ -112,7 +112,7 @@ class Writer:
             "committed_parquet_bytes": record.parquet_size,
         }
         value = number * 1_000_003
-        updated: UpdatedPartition
+        updated: WrittenPartition
         if number % APPEND_EVERY == 0:
             new = [value] * APPENDED_ROWS
             updated = await append_rows(directory, rows(1, len(self.values), new), **arguments)

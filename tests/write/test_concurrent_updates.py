@@ -19,7 +19,7 @@ from tests.support.written_tables import SECOND_US
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.write import UpdatedPartition
+    from coldparquet.write import WrittenPartition
 
 GROUP_ROWS = 10
 GROUPS = 4
@@ -71,7 +71,7 @@ class Table:
     async def update(self, number: int) -> None:
         """Append some rows, or write a row group anew."""
         arguments: dict[str, Any] = {"options": OPTIONS, "files": FILES}
-        updated: UpdatedPartition
+        updated: WrittenPartition
         if number % APPEND_EVERY == 0:
             new = [number] * APPENDED_ROWS
             self._announce([*self.versions, *new])

@@ -12,8 +12,8 @@ import coldparquet as cp
 from coldparquet.errors import NotFoundError, ObjectChangedError
 from coldparquet.write import write_table
 from coldparquet.write.begin import begin_write
-from coldparquet.write.commit import commit_write
 from coldparquet.write.stage import stage_rows
+from coldparquet.write.table import commit_write
 from tests.support.written_tables import in_order, read_table, same_rows, ticks
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from coldparquet.write.files import FileOperations
+    from coldparquet.write.files import LocalFiles
 
-    Change = Callable[[Path, FileOperations | None], Awaitable[Any]]
+    Change = Callable[[Path, LocalFiles | None], Awaitable[Any]]
 
 OPTIONS = WriteOptions(row_group_rows=60)
 OLD = trades(0, 150)
@@ -57,7 +57,7 @@ async def test_new_partition(loss: Loss, most_points: int | None, tmp_path: Path
     directory = table / "1970-01-02.1"
     runs = count()
 
-    async def change(path: Path, files: FileOperations | None) -> None:
+    async def change(path: Path, files: LocalFiles | None) -> None:
         await write_partition(path, ADDED, timestamp="ts", options=OPTIONS, files=files)
 
     async def prepare() -> None:

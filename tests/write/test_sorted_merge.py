@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.format.partition_names import PartitionInterval, partition_floor_ns
-from coldparquet.write.sort import SortedRuns, merge_sorted, partitions_of, read_run, write_run
+from coldparquet.write.rows import SortedRuns, merge_sorted, partitions_of, read_run, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.transfer import read_whole
 from coldparquet.write import TableWrite, WriteOptions, abort_write, join_parts, stage_rows, write_table
 from coldparquet.write.begin import begin_write
-from coldparquet.write.commit import commit_write
 from coldparquet.write.compact import CompactionOptions, compact_table
+from coldparquet.write.table import commit_write
 from tests.support.written_tables import in_order, names_in, overwritten, read_table, same_rows, ticks
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from coldparquet.decode.arrow import decode_raw_arrays
 from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import InvalidInputError
 from coldparquet.write import WriteOptions, write_partition
-from coldparquet.write.values import encode_raw_arrays
+from coldparquet.write.parquet import encode_raw_arrays
 from tests.support.written_tables import assert_same_rows, read_rows
 
 if TYPE_CHECKING:

@@ -33,7 +33,6 @@ class Catalogue:
         file: The fetched catalogue.
         store: Where its blocks are fetched from.
         listed: Lists the versions of objects; None makes listings for this catalogue alone.
-        distrusted: Parquet files that turned out to differ from the packed ones.
     """
 
     def __init__(
@@ -42,12 +41,11 @@ class Catalogue:
         store: CachedStore,
         *,
         listed: ListedObjects | None = None,
-        distrusted: Iterable[str] = (),
     ) -> None:
         self.file = file
         self._store = store
-        self._listed = listed or ListedObjects(store)
-        self._distrusted = set(distrusted)
+        self._versions = store.versions
+        self._listed = listed or ListedObjects(store, versions=store.versions)
         self.blooms = PackedBlooms(file, store)
         """The bloom filters of the catalogue."""
         self.turn = asyncio.Lock()
@@ -96,7 +94,7 @@ class Catalogue:
         for location in wanted:
             answer = found[location.name]
             if answer.sidecar is not None:
-                self._store.expect_packed(location.data_path, answer.data_etag)
+                self._versions.expect_packed(location.data_path, answer.data_etag)
         return found
 
     def saved_by_listing(self, locations: Iterable[PartitionLocation]) -> int:
@@ -108,7 +106,7 @@ class Catalogue:
         index = self.file.index
         if index is None or location.sidecar_path is None or location.name not in index.entry_of:
             return False
-        etag = self._store.lasting_etag(location.sidecar_path)
+        etag = self._versions.lasting_etag(location.sidecar_path)
         return etag is not None and etag != index.sidecar_etags[index.entry_of[location.name]]
 
     def has_version_of(self, location: PartitionLocation) -> bool:
@@ -117,14 +115,14 @@ class Catalogue:
         if index is None or not self._may_count(location):
             return False
         packed_etag = index.data_etags[index.entry_of[location.name]]
-        is_pinned = packed_etag is not None and packed_etag == self._store.lasting_etag(location.data_path)
+        is_pinned = packed_etag is not None and packed_etag == self._versions.lasting_etag(location.data_path)
         return is_pinned or location.committed_size_bytes is not None
 
     def _may_count(self, location: PartitionLocation) -> bool:
         index = self.file.index
-        return index is not None and location.data_path not in self._distrusted and may_count(index, location)
+        return index is not None and location.data_path not in self._versions.distrusted and may_count(index, location)
 
     def distrust(self, data_path: str) -> None:
         """Discard the entry of a partition whose Parquet file turned out to be another one."""
-        self._distrusted.add(data_path)
-        self._store.expect_packed(data_path, None)
+        self._versions.distrusted.add(data_path)
+        self._versions.expect_packed(data_path, None)

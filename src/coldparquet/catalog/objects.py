@@ -1,4 +1,4 @@
-"""Tracks versions, storage classes and restore states of a table's data objects, from HEADs, GETs and listings."""
+"""Finds out versions, storage classes and restore states of a table's data objects, by HEADs and listings."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.cache import CachedStore
     from coldparquet.storage.requests import ObjectInfo
+    from coldparquet.storage.versions import Versions
 
 
 LEAST_SAVED_REQUESTS = 13
@@ -32,13 +33,19 @@ class ListedObjects:
 
     Args:
         store: The table's store.
+        versions: Where to record what the listings show; None records it nowhere.
         on_listed: Called with the listed paths, and the directories that the listing was for.
     """
 
     def __init__(
-        self, store: ObjectStore, *, on_listed: Callable[[Collection[str], Collection[str]], None] | None = None
+        self,
+        store: ObjectStore,
+        *,
+        versions: Versions | None = None,
+        on_listed: Callable[[Collection[str], Collection[str]], None] | None = None,
     ) -> None:
         self._store = store
+        self._versions = versions
         self._on_listed = on_listed
         self._stretches: dict[str, tuple[str, ...]] = {}
         """For each directory, the directories that are listed together with it."""
@@ -53,19 +60,6 @@ class ListedObjects:
     def is_worth_listing(self, directory: str) -> bool:
         """Tell whether a directory was chosen for a listing."""
         return directory in self._stretches
-
-    def found(self, path: str) -> ObjectInfo | None:
-        """Return an object as a listing showed it; None where it was not listed."""
-        return self._found_near(path).get(path)
-
-    def has_missed(self, path: str) -> bool:
-        """Tell whether a listing of an object's directory showed others but not this one."""
-        directory = path.rpartition("/")[0]
-        near = self._found_near(path)
-        return path not in near and any(other.rpartition("/")[0] == directory for other in near)
-
-    def _found_near(self, path: str) -> Mapping[str, ObjectInfo]:
-        return self._found.get(self._stretches.get(path.rpartition("/")[0], ()), {})
 
     async def below(self, directories: Collection[str]) -> dict[str, ObjectInfo]:
         """List directories, and everything between them.
@@ -93,6 +87,8 @@ class ListedObjects:
                 table_path = first.rpartition("/")[0]
                 infos = await self._store.list_between(table_path, start=f"{first}/", stop=f"{last}/\U0010ffff")
                 self._found[stretch] = found = {info.path: info for info in infos}
+                if self._versions is not None:
+                    self._versions.note_listed(infos, set(stretch))
                 if self._on_listed is not None:
                     self._on_listed(found, stretch)
                 note_metadata(table_path, None, "versions and storage classes", operation="list")
@@ -100,52 +96,23 @@ class ListedObjects:
 
 
 class DataObjects:
-    """Caches the state of each data object, except while the object is not readable yet.
+    """Finds out the state of data objects, each once, except while the object is not readable yet.
 
     Args:
-        store: The table's store; it pins the versions that are seen here.
-        listed: Listings of many objects at once; None makes listings for this cache alone.
-        distrusted: Objects that turned out to be other versions than expected. Each gets its own HEAD: a listing may be
-            old.
+        store: The table's store. What is found out is in its registry of versions.
+        listed: Listings of many objects at once; None makes listings for this purpose alone.
     """
 
-    def __init__(
-        self, store: CachedStore, *, listed: ListedObjects | None = None, distrusted: Iterable[str] = ()
-    ) -> None:
-        self.distrusted = frozenset(distrusted)
-        """Objects for which listings are not used."""
+    def __init__(self, store: CachedStore, *, listed: ListedObjects | None = None) -> None:
         self._store = store
-        self._listed = listed or ListedObjects(store)
+        self._versions = store.versions
+        self._listed = listed or ListedObjects(store, versions=store.versions)
         self._locks: dict[str, asyncio.Lock] = {}
-        self._seen: dict[str, ObjectInfo | None] = {}
-        self._missing: set[str] = set()
 
     @property
     def can_be_asked(self) -> bool:
         """Whether the store has storage classes, so that a HEAD is worth a request."""
         return self._store.has_storage_classes
-
-    def keep(self, other: DataObjects, paths: Iterable[str]) -> None:
-        """Take over from another state of the table the objects that have not changed since."""
-        self._seen |= {path: other._seen[path] for path in paths if path in other._seen}
-
-    def info(self, path: str) -> ObjectInfo | None:
-        """Return the known state of an object; None where no request was sent, or the object is missing."""
-        return self._seen.get(path)
-
-    def size_bytes(self, path: str) -> int | None:
-        """Return the size of an object from a HEAD or a listing for another purpose; None where there was none."""
-        listed = None if path in self.distrusted else self._listed.found(path)
-        info = self._seen.get(path) or listed
-        return None if info is None else info.size_bytes
-
-    def is_missing(self, path: str) -> bool:
-        """Tell whether a request for the object found that it does not exist."""
-        return path in self._missing or (path not in self.distrusted and self._listed.has_missed(path))
-
-    def note(self, info: ObjectInfo) -> None:
-        """Record the state of an object that another request returned."""
-        self._seen[info.path] = info
 
     async def head(self, paths: Iterable[str]) -> None:
         """Send HEADs for objects: 1 request for each that is not known to be readable, all at once.
@@ -157,12 +124,13 @@ class DataObjects:
         detail.
         """
         unique = tuple(dict.fromkeys(paths))
-        await self._look_at_listed([path for path in unique if path not in self._seen])
+        await self._look_at_listed([path for path in unique if not self._versions.was_asked_for(path)])
         # Known objects get no task: thousands of tasks would take longer than all the rest.
         await gather_or_cancel([self._head(path) for path in unique if not self._is_known(path)])
 
     async def _look_at_listed(self, paths: Sequence[str]) -> None:
-        by_directory = {path.rpartition("/")[0]: path for path in paths if path not in self.distrusted}
+        distrusted = self._versions.distrusted
+        by_directory = {path.rpartition("/")[0]: path for path in paths if path not in distrusted}
         directories = [directory for directory in by_directory if self._listed.is_worth_listing(directory)]
         if not directories:
             return
@@ -173,23 +141,22 @@ class DataObjects:
         for path in map(by_directory.__getitem__, directories):
             info = found.get(path)
             if info is not None and is_lasting_etag(info.etag) and not may_be_archived(info):
-                self._store.pin(path, info.etag)
-                self._seen.setdefault(path, info)
+                self._versions.pin(path, info.etag)
+                if not self._versions.was_asked_for(path):
+                    self._versions.note(info)
 
     def _is_known(self, path: str) -> bool:
         """Tell whether the object is in a state that does not change."""
-        return path in self._seen and not _may_have_changed(self._seen[path])
+        return self._versions.was_asked_for(path) and not _may_have_changed(self._versions.info(path))
 
     async def _head(self, path: str) -> None:
         async with self._locks.setdefault(path, asyncio.Lock()):
             if self._is_known(path):
                 return
             try:
-                self._seen[path] = await self._store.info(path)
+                self._versions.note(await self._store.info(path))
             except (NotFoundError, AccessError) as error:
-                self._seen[path] = None
-                if isinstance(error, NotFoundError):
-                    self._missing.add(path)
+                self._versions.note_refused(path, is_missing=isinstance(error, NotFoundError))
             note_metadata(path, None, "storage class", operation="info")
 
 

@@ -32,7 +32,7 @@ from coldparquet.storage.requests import FetchedRange, RangeRequest, is_written_
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coldparquet.catalog.caches import KeptSidecar, SidecarCache
+    from coldparquet.catalog.caches import SidecarCache
     from coldparquet.catalog.catalogue import Catalogue
     from coldparquet.catalog.packed import PackedLookup, Prefetch
     from coldparquet.catalog.table_files import PartitionLocation
@@ -83,9 +83,9 @@ async def look_up_sidecar(
     path = location.sidecar_path
     kept = None if cache is None else await cache.find(path)
     if cache is not None and kept is not None and cache.is_trusted(kept):
-        found = await _parse(memoryview(kept.file), location, path)
+        found = await _parse(memoryview(kept.data), location, path)
         if found.state == "present":
-            note_cache_hit(len(kept.file))
+            note_cache_hit(len(kept.data))
             return found
     state = SidecarFetch(
         path,
@@ -106,7 +106,7 @@ async def look_up_sidecar(
         if fetch.kept_is_newest and kept is not None:
             await cache.confirm(path, kept)
         else:
-            await cache.keep(path, file=_without_excess(file), etag=fetch.etag)
+            await cache.keep(path, file, fetch.etag)
     return replace(found, modified_s=fetch.modified_s)
 
 
@@ -147,12 +147,12 @@ class _Fetch:
         self._path = path
         self._may_grow = may_grow
 
-    async def file(self, fetch: SidecarFetch, kept: KeptSidecar | None) -> memoryview:
+    async def file(self, fetch: SidecarFetch, kept: FetchedRange | None) -> memoryview:
         """Fetch the sidecar up to its committed size; if it is cached, only when there is a newer one."""
         [first] = fetch.wanted()
         beginning = await self._get(first, if_none_match=None if kept is None else kept.etag)
         if kept is not None and self.kept_is_newest:
-            return memoryview(kept.file)
+            return memoryview(kept.data)
         fetch.receive(first, beginning.data, object_size_bytes=beginning.object_size_bytes)
         rest = fetch.wanted()
         if rest:
@@ -185,11 +185,6 @@ async def _parse_columns_meanwhile(beginning: bytes) -> None:
     """Parse the columns while the rest of the sidecar downloads; in steps, because the event loop must keep sending."""
     for _ in parse_columns_ahead(memoryview(beginning)):
         await asyncio.sleep(0)
-
-
-def _without_excess(file: memoryview) -> memoryview:
-    """Return a view whose buffer is no longer than what it shows, so that the rest can be freed."""
-    return file if file.nbytes == memoryview(file.obj).nbytes else memoryview(bytes(file))
 
 
 def _check_rows(sidecar: Sidecar, location: PartitionLocation) -> None:

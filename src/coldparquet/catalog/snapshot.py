@@ -26,6 +26,7 @@ from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.plan.columns import table_columns_of_metadata, unified_columns
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.log import metadata_requests
+from coldparquet.storage.versions import Versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,7 +59,7 @@ class TableSnapshot:
     page_files: PageFiles
     """Pages of the partitions."""
     data_objects: DataObjects
-    """State of their data objects in the store."""
+    """Asks for the state of their data objects in the store."""
     listed_objects: ListedObjects
     """Listings that cover many partitions at once."""
     catalogue: Catalogue
@@ -71,6 +72,11 @@ class TableSnapshot:
     requests: tuple[MetadataRequest, ...]
     """The requests that found the partitions and read the metadata with them: of the newest partition where it defines
     the columns, or of all named ones."""
+
+    @property
+    def versions(self) -> Versions:
+        """Which version of each object is read, and what the store told of it."""
+        return self.store.versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +160,7 @@ class SnapshotReader:
             return
         for partition in previous.partitions:
             path = partition.location.sidecar_path
-            if path is not None and previous.store.has_changed(partition.data_path):
+            if path is not None and partition.data_path in previous.versions.changed:
                 await sidecars.distrust(path)
 
     async def _fetch_catalogue(self, previous: CatalogueFile | None) -> CatalogueFile:
@@ -176,12 +182,12 @@ class SnapshotReader:
         At the same time 1 for its ``_pages``, which tells whether the table has such files. Named partitions are known
         to be wanted, and the options may request the columns of all: see :meth:`_prefetch`.
         """
-        store = self.caches.above(CheckedStore(self.store))
-        listed = ListedObjects(store, on_listed=warn_of_second_files)
-        catalogue = Catalogue(file, store, listed=listed, distrusted=_changed_data(previous, locations))
+        store = self.caches.above(CheckedStore(self.store, _new_versions(previous, locations)))
+        listed = ListedObjects(store, versions=store.versions, on_listed=warn_of_second_files)
+        catalogue = Catalogue(file, store, listed=listed)
         partitions = tuple(self._partition(location, store, catalogue, len(locations)) for location in locations)
         page_files = _new_page_files(store, catalogue)
-        data_objects = _new_data_objects(store, listed, previous, locations)
+        data_objects = DataObjects(store, listed=listed)
         counts_all = bool(self.named) or self.options.columns_from == "all"
         with metadata_requests() as requests:
             newest, (others, _) = await both(
@@ -270,17 +276,17 @@ class SnapshotReader:
         """Take partitions and columns from the table's own files; no further request."""
         path = self.path.rstrip("/")
         state = CommittedState.of(files, table_path=path, locations=discovery.locations)
-        store = self.caches.above(CheckedStore(CommittedRowsStore(self.store, state, newest=files)))
-        listed = ListedObjects(store)
-        catalogue = Catalogue(file, store, listed=listed, distrusted=_changed_data(previous, discovery.locations))
+        committed = CommittedRowsStore(self.store, state, newest=files)
+        store = self.caches.above(CheckedStore(committed, _new_versions(previous, discovery.locations)))
+        listed = ListedObjects(store, versions=store.versions)
+        catalogue = Catalogue(file, store, listed=listed)
         page_files = _new_page_files(store, catalogue)
-        data_objects = _new_data_objects(store, listed, previous, discovery.locations)
+        data_objects = DataObjects(store, listed=listed)
         known = {} if previous is None else _unchanged(previous, files, discovery.locations)
         if previous is not None and known:
             directories = {location.directory_path for location in known}
-            store.adopt(previous.store, directories)
+            store.versions.adopt(previous.versions, directories)
             page_files.adopt(previous.page_files, directories, are_all=len(known) == len(discovery.locations))
-            data_objects.keep(previous.data_objects, [location.data_path for location in known])
         partitions = tuple(
             known.get(location) or self._partition(location, store, catalogue, len(discovery.locations))
             for location in discovery.locations
@@ -305,18 +311,13 @@ class SnapshotReader:
         )
 
 
-def _changed_data(previous: TableSnapshot | None, locations: Iterable[PartitionLocation]) -> list[str]:
-    """Return the Parquet files of which a read found another version than expected."""
+def _new_versions(previous: TableSnapshot | None, locations: Iterable[PartitionLocation]) -> Versions:
+    """Begin a registry that distrusts the Parquet files of which earlier reads found another version than expected."""
     if previous is None:
-        return []
-    return [location.data_path for location in locations if previous.store.has_changed(location.data_path)]
-
-
-def _new_data_objects(
-    store: CachedStore, listed: ListedObjects, previous: TableSnapshot | None, locations: Sequence[PartitionLocation]
-) -> DataObjects:
-    distrusted = () if previous is None else previous.data_objects.distrusted
-    return DataObjects(store, listed=listed, distrusted=(*distrusted, *_changed_data(previous, locations)))
+        return Versions()
+    before = previous.versions
+    changed = {location.data_path for location in locations} & before.changed
+    return Versions(distrusted=before.distrusted | changed)
 
 
 def _new_page_files(store: ObjectStore, catalogue: Catalogue) -> PageFiles:
@@ -340,7 +341,7 @@ def _unchanged(
     return {
         location: earlier[location]
         for location in locations
-        if location in earlier and not previous.store.has_changed(location.data_path)
+        if location in earlier and location.data_path not in previous.versions.changed
     }
 
 

@@ -48,8 +48,8 @@ from coldparquet.format.parquet_thrift import DataPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Codec, Encoding, PhysicalType
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import resolve_type
-from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundField
-from coldparquet.plan.predicate import Operator
+from coldparquet.plan.bind import BoundComparison, BoundField
+from coldparquet.plan.predicate import And, Operator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -469,4 +469,4 @@ def decode_for_the_first_time() -> None:
     field = BoundField(name=leaf.name, index=0, type=type_)
     since_second = BoundComparison(field, Operator.GREATER_OR_EQUAL, 1)
     before_last = BoundComparison(field, Operator.LESS, 3)
-    filter_rows(BoundAnd((since_second, before_last)), pa.table({leaf.name: times}))
+    filter_rows(And((since_second, before_last)), pa.table({leaf.name: times}))

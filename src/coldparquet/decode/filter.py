@@ -29,25 +29,25 @@ from coldparquet.decode.arrow import (
 )
 from coldparquet.errors import InternalError
 from coldparquet.plan.bind import (
-    BoundAnd,
     BoundComparison,
+    BoundFold,
     BoundIn,
     BoundIsNull,
-    BoundLiteral,
-    BoundNot,
-    BoundOr,
+    BoundLeaf,
+    BoundPredicate,
     ConstantUnlessNull,
+    fields_of,
 )
 from coldparquet.plan.model import RowSelection
-from coldparquet.plan.predicate import Operator
+from coldparquet.plan.predicate import And, Operator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy.typing as npt
 
-    from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.literals import DomainValue
+    from coldparquet.plan.predicate import Or
 
 
 _MASK_NS = 0.3
@@ -67,7 +67,7 @@ _SHARE_OF_NULL = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredicateCost:
+class _PredicateCost:
     """The cost of evaluating a predicate, and the share of rows that it leaves."""
 
     ns_per_row: float
@@ -81,7 +81,7 @@ class PredicateCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemainingCost:
+class _RemainingCost:
     """The cost of the parts of an AND that are still to be evaluated, in nanoseconds per row."""
 
     evaluation_ns: float
@@ -95,7 +95,7 @@ class RemainingCost:
         return few + row_count < row_count * self.evaluation_ns
 
 
-class PredicateCosts:
+class _PredicateCosts(BoundFold[_PredicateCost]):
     """The costs of predicates on rows of one schema; each part of a predicate is estimated once.
 
     Args:
@@ -107,55 +107,69 @@ class PredicateCosts:
         self._types: dict[str, Any] = {}
         # By identity: hashing a predicate takes as long as its list of values. Keeping the predicate keeps its identity
         # valid.
-        self._known: dict[int, tuple[BoundPredicate, PredicateCost]] = {}
+        self._known: dict[int, tuple[BoundPredicate, _PredicateCost]] = {}
 
     def in_order(self, parts: Sequence[BoundPredicate], *, of_and: bool) -> list[BoundPredicate]:
         """Sort the parts of an AND, or of an OR, so that the first ones decide many rows in little time."""
         return sorted(parts, key=lambda part: self.of(part).order_among(of_and=of_and))
 
-    def of(self, bound: BoundPredicate) -> PredicateCost:
+    def of(self, predicate: BoundPredicate) -> _PredicateCost:
         """Estimate the cost of evaluating a predicate."""
-        known = self._known.get(id(bound))
+        known = self._known.get(id(predicate))
         if known is None:
-            known = self._known[id(bound)] = (bound, self._estimate(bound))
+            known = self._known[id(predicate)] = (predicate, super().of(predicate))
         return known[1]
 
-    def _estimate(self, bound: BoundPredicate) -> PredicateCost:
-        match bound:
-            case BoundAnd(parts=parts) | BoundOr(parts=parts):
-                costs = [self.of(part) for part in parts]
-                shares = [cost.share_true for cost in costs]
-                share = prod(shares) if isinstance(bound, BoundAnd) else min(sum(shares), 1.0)
-                cost = PredicateCost(ns_per_row=sum(cost.ns_per_row for cost in costs), share_true=share)
-            case BoundNot(part=part):
-                opposite = self.of(part)
-                cost = PredicateCost(ns_per_row=opposite.ns_per_row, share_true=1 - opposite.share_true)
-            case BoundIn(field=field):
-                ns_per_row = _SEARCH_FACTOR * _comparison_ns(self._type_of(field.name))
-                cost = PredicateCost(ns_per_row=ns_per_row, share_true=2 * _SHARE_OF_EQUAL)
-            case BoundComparison(field=field, operator=operator):
-                share = _SHARE_OF_OPERATOR.get(operator, _SHARE_OF_RANGE)
-                cost = PredicateCost(ns_per_row=_comparison_ns(self._type_of(field.name)), share_true=share)
-            case ConstantUnlessNull(value=value) | BoundLiteral(value=value):
-                cost = PredicateCost(ns_per_row=_MASK_NS, share_true=float(value or 0))
-            case _:
-                cost = PredicateCost(ns_per_row=_MASK_NS, share_true=_SHARE_OF_NULL)
-        return cost
+    def constant(self, value: bool | None) -> _PredicateCost:
+        return _PredicateCost(ns_per_row=_MASK_NS, share_true=float(value or 0))
 
-    def after_each(self, parts: Sequence[BoundPredicate]) -> list[RemainingCost]:
+    def all_of(self, results: Iterable[_PredicateCost]) -> _PredicateCost:
+        costs = list(results)
+        return _PredicateCost(
+            ns_per_row=sum(cost.ns_per_row for cost in costs), share_true=prod(cost.share_true for cost in costs)
+        )
+
+    def any_of(self, results: Iterable[_PredicateCost]) -> _PredicateCost:
+        costs = list(results)
+        share = min(sum(cost.share_true for cost in costs), 1.0)
+        return _PredicateCost(ns_per_row=sum(cost.ns_per_row for cost in costs), share_true=share)
+
+    def negated(self, result: _PredicateCost) -> _PredicateCost:
+        return _PredicateCost(ns_per_row=result.ns_per_row, share_true=1 - result.share_true)
+
+    def test(self, leaf: BoundLeaf) -> _PredicateCost:
+        ns_per_row, share_true = _MASK_NS, _SHARE_OF_NULL
+        match leaf:
+            case BoundIn(field=field):
+                ns_per_row, share_true = _SEARCH_FACTOR * self._comparison_ns(field.name), 2 * _SHARE_OF_EQUAL
+            case BoundComparison(field=field, operator=operator):
+                ns_per_row = self._comparison_ns(field.name)
+                share_true = _SHARE_OF_OPERATOR.get(operator, _SHARE_OF_RANGE)
+            case ConstantUnlessNull(value=value):
+                return self.constant(value)
+        return _PredicateCost(ns_per_row=ns_per_row, share_true=share_true)
+
+    def after_each(self, parts: Sequence[BoundPredicate]) -> list[_RemainingCost]:
         """Return the total cost of the parts after each one, in this order of evaluation."""
-        remaining = [RemainingCost(evaluation_ns=0.0, copy_ns=0.0, columns=frozenset())]
+        remaining = [_RemainingCost(evaluation_ns=0.0, copy_ns=0.0, columns=frozenset())]
         for part in reversed(parts[1:]):
             later = remaining[-1]
-            new = {field.name for field in part.fields()} - later.columns
+            new = {field.name for field in fields_of(part)} - later.columns
             remaining.append(
-                RemainingCost(
+                _RemainingCost(
                     evaluation_ns=later.evaluation_ns + self.of(part).ns_per_row,
                     copy_ns=later.copy_ns + sum(_copy_ns(self._type_of(name)) for name in new),
                     columns=later.columns | new if new else later.columns,
                 )
             )
         return remaining[::-1][: len(parts)]
+
+    def _comparison_ns(self, name: str) -> float:
+        type_ = self._type_of(name)
+        if pa.types.is_dictionary(type_):
+            return _DICTIONARY_NS
+        is_wide = _is_text(type_) or pa.types.is_decimal(type_) or pa.types.is_fixed_size_binary(type_)
+        return _BYTES_NS if is_wide else _NUMBER_NS
 
     def _type_of(self, name: str) -> Any:
         if name not in self._types:
@@ -166,13 +180,6 @@ class PredicateCosts:
 
 def _copy_ns(type_: Any) -> float:
     return _COPY_BYTES_NS if _is_text(type_) else _COPY_NUMBER_NS
-
-
-def _comparison_ns(type_: Any) -> float:
-    if pa.types.is_dictionary(type_):
-        return _DICTIONARY_NS
-    is_wide = _is_text(type_) or pa.types.is_decimal(type_) or pa.types.is_fixed_size_binary(type_)
-    return _BYTES_NS if is_wide else _NUMBER_NS
 
 
 def _is_text(type_: Any) -> bool:
@@ -212,14 +219,14 @@ def matching_rows(bound: BoundPredicate, table: pa.Table) -> pa.BooleanArray:
     The parts of an AND are evaluated one after the other, the cheapest and most selective first. Once few rows remain,
     expensive parts are evaluated only for these.
     """
-    costs = PredicateCosts(table.schema)
-    parts = costs.in_order(bound.parts, of_and=True) if isinstance(bound, BoundAnd) else [bound]
+    costs = _PredicateCosts(table.schema)
+    parts = costs.in_order(bound.parts, of_and=True) if isinstance(bound, And) else [bound]
     left = _Rows(table, costs)
     # Row numbers, in the table, of the remaining rows, once others have been dropped from ``left``.
     rows: npt.NDArray[np.intp] | None = None
     matches = None
     for part, remaining in zip(parts, costs.after_each(parts), strict=True):
-        outcome = _true_or_false(left.evaluate(part))
+        outcome = _true_or_false(left.of(part))
         matches = outcome if matches is None else _AND(matches, outcome)
         matching_count = matches.true_count
         if not matching_count:
@@ -230,7 +237,7 @@ def matching_rows(bound: BoundPredicate, table: pa.Table) -> pa.BooleanArray:
             left = left.only(matches, remaining.columns)
             matches = None
     if matches is None:
-        return _true_or_false(left.constant(outcome=True))  # an AND of no parts
+        return _true_or_false(left.constant(value=True))  # an AND of no parts
     if rows is None:
         return matches
     of_table = np.zeros(table.num_rows, dtype=np.bool_)
@@ -244,10 +251,10 @@ def _true_or_false(outcome: pa.ChunkedArray[Any]) -> pa.BooleanArray:
     return certain
 
 
-class _Rows:
+class _Rows(BoundFold["pa.ChunkedArray[Any]"]):
     """Rows for the evaluation of a predicate; a column is made comparable once, however many parts use it."""
 
-    def __init__(self, table: pa.Table, costs: PredicateCosts) -> None:
+    def __init__(self, table: pa.Table, costs: _PredicateCosts) -> None:
         self._table = table
         self._costs = costs
         self._comparable: dict[str, list[_Comparable]] = {}
@@ -257,39 +264,43 @@ class _Rows:
         names = [name for name in self._table.column_names if name in columns]
         return _Rows(self._table.select(names).filter(matches), self._costs)
 
-    def evaluate(self, bound: BoundPredicate) -> pa.ChunkedArray[Any]:
-        match bound:
-            case BoundAnd(parts=parts) | BoundOr(parts=parts):
-                return self._join(parts, of_and=isinstance(bound, BoundAnd))
-            case BoundNot(part=part):
-                return pc.invert(self.evaluate(part))
-            case BoundLiteral(value=value):
-                return self.constant(outcome=value)
-            case BoundIsNull(field=field):
-                return self._column(field.name).is_null()
-            case ConstantUnlessNull(field=field, value=value):
-                return _null_where_null(self.constant(outcome=value), self._column(field.name))
-            case BoundComparison(field=field) | BoundIn(field=field):
-                return self._evaluate_values(bound, field.name)
-            case _:
-                raise InternalError(f"a {type(bound).__name__} cannot be evaluated")
+    def parts(self, joined: And | Or) -> Iterable[BoundPredicate]:
+        return self._costs.in_order(joined.parts, of_and=isinstance(joined, And))
 
-    def constant(self, *, outcome: bool | None) -> pa.ChunkedArray[Any]:
-        """Return the same outcome for every row."""
+    def constant(self, value: bool | None) -> pa.ChunkedArray[Any]:
         nulls = pa.nulls(self._table.num_rows, pa.bool_())
-        if outcome is None:
+        if value is None:
             return pa.chunked_array([nulls])
-        return pa.chunked_array([nulls.is_null() if outcome else nulls.is_valid()])
+        return pa.chunked_array([nulls.is_null() if value else nulls.is_valid()])
 
-    def _join(self, parts: Sequence[BoundPredicate], *, of_and: bool) -> pa.ChunkedArray[Any]:
+    def all_of(self, results: Iterable[pa.ChunkedArray[Any]]) -> pa.ChunkedArray[Any]:
+        return self._join(results, of_and=True)
+
+    def any_of(self, results: Iterable[pa.ChunkedArray[Any]]) -> pa.ChunkedArray[Any]:
+        return self._join(results, of_and=False)
+
+    def negated(self, result: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
+        return pc.invert(result)
+
+    def test(self, leaf: BoundLeaf) -> pa.ChunkedArray[Any]:
+        name = leaf.field.name
+        match leaf:
+            case BoundIsNull():
+                return self._column(name).is_null()
+            case ConstantUnlessNull(value=value):
+                return _null_where_null(self.constant(value), self._column(name))
+            case BoundComparison() | BoundIn():
+                return self._evaluate_values(leaf, name)
+        raise InternalError(f"a {type(leaf).__name__} cannot be evaluated")
+
+    def _join(self, outcomes: Iterable[pa.ChunkedArray[Any]], *, of_and: bool) -> pa.ChunkedArray[Any]:
         """Join parts by AND or OR; stop when no further part can change any row's outcome."""
         joined = None
-        for part in self._costs.in_order(parts, of_and=of_and):
-            outcome = self.evaluate(part)
+        for outcome in outcomes:
             joined = outcome if joined is None else (_AND if of_and else _OR)(joined, outcome)
             if _are_all(joined, outcome=not of_and):
                 break
-        return self.constant(outcome=of_and) if joined is None else joined
+        return self.constant(of_and) if joined is None else joined
 
     def _column(self, name: str) -> pa.ChunkedArray[Any]:
         index = self._table.schema.get_field_index(name)

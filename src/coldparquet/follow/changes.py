@@ -176,18 +176,12 @@ def changes_between(before: TableState, now: TableState) -> TableChanges:
 def with_growth(found: TableChanges, grown: Collection[int]) -> TableChanges:
     """Decide about larger partitions: those that begin with the earlier rows are grown, the others rewritten."""
     decided = [
-        change
-        if change.kind != "larger"
-        else PartitionChange(
-            kind="grown" if change.timestamp in grown else "rewritten",
-            before=change.before,
-            now=change.now,
-            reason=change.reason,
-        )
+        replace(change, kind="grown" if change.timestamp in grown else "rewritten")
+        if change.kind == "larger"
+        else change
         for change in found.changes
     ]
-    changes = _judged_together(found.now, decided, moved=set())
-    return TableChanges(now=found.now, changes=changes, replaced=found.replaced)
+    return replace(found, changes=_judged_together(found.now, decided, moved=set()))
 
 
 def _replaced(before: TableState, now: TableState) -> str | None:
@@ -223,10 +217,9 @@ def _judged_together(
     return tuple(
         change
         if change.kind in _MOVING_ROWS or now.partition_of(change.timestamp) not in moved
-        else PartitionChange(
+        else replace(
+            change,
             kind="rewritten",
-            before=change.before,
-            now=change.now,
             reason=f"{change.reason}; another piece of its partition was rewritten, or merged",
         )
         for change in in_order

@@ -27,7 +27,7 @@ from coldparquet.catalog.objects import ListedObjects
 from coldparquet.catalog.partition import read_packed
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
-from coldparquet.format.catalogue_file import WORD_BYTES, from_byte_planes, to_byte_planes
+from coldparquet.format.binary import WORD_BYTES, from_byte_planes, to_byte_planes
 from coldparquet.format.partition_names import PartitionInterval, partition_floor_ns, recorded_directory_name
 
 if TYPE_CHECKING:

@@ -1,8 +1,5 @@
 """Reads and writes coldparquet's `_catalogue` files: all sidecars of a table in one object, read with one request.
 
-Numbers are stored as byte planes: first the lowest bytes of all of them, then the next ones and so on. Similar numbers
-mostly have equal bytes in every plane, which compress well.
-
 A catalogue belongs to no version of the table as a whole. Each entry records the state of its partition, and is valid
 only if all that is known of the partition agrees: the name of its directory, the size and the rows of its Parquet file,
 the versions of both objects. The catalogue can always be rebuilt from the sidecars: without it each of them is fetched.
@@ -44,11 +41,12 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
+from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.format.binary import Envelope
 from coldparquet.format.catalogue_blooms import encode_blooms, parse_blooms
 from coldparquet.ranges import ByteRange
 
@@ -60,27 +58,6 @@ if TYPE_CHECKING:
     from coldparquet.format.catalogue_blooms import CatalogueBlooms, PackedBloom
 
 
-WORD_BYTES = 8
-"""Bytes of a number, and so the number of planes."""
-
-
-def to_byte_planes(numbers: npt.NDArray[np.int64]) -> bytes:
-    """Write numbers, of shape ``(..., count)``, as eight planes of ``count`` bytes for each row."""
-    words = np.ascontiguousarray(numbers, dtype="<i8")
-    return words.view(np.uint8).reshape(*numbers.shape, WORD_BYTES).swapaxes(-1, -2).tobytes()
-
-
-def from_byte_planes(data: bytes | memoryview, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """Return the numbers, of this shape, of which :func:`to_byte_planes` wrote these bytes."""
-    *rows, count = shape
-    planes = np.frombuffer(data, np.uint8).reshape(*rows, WORD_BYTES, count)
-    words = np.ascontiguousarray(planes.swapaxes(-1, -2)).view("<i8")
-    return words.reshape(shape).astype(np.int64)
-
-
-MAGIC = b"COLDCATL"
-VERSION = 1
-HEADER = struct.Struct("<8sIIQIIQQ16s")
 LARGEST_INDEX_BYTES = 64 * 1024 * 1024
 """Longer indexes are not fetched: this describes hundreds of thousands of partitions."""
 LARGEST_RAW_INDEX_BYTES = 128 * 1024 * 1024
@@ -91,10 +68,23 @@ LARGEST_SIDECAR_BYTES = 4 * 1024 * 1024
 LARGEST_FILE_BYTES = 256 * 1024 * 1024
 """Limit for half a million partitions; small enough to write, and to read for that, in memory."""
 
-PREAMBLE = struct.Struct("<8sII")
-"""The bytes before the first one that the header's checksum covers."""
-BLOOMS = struct.Struct("<IIQ")
-"""The last 16 bytes of the header, about the bloom filters."""
+ENVELOPE = Envelope(
+    b"COLDCATL",
+    1,
+    name="catalogue",
+    what="a catalogue",
+    remedy="'coldparquet pack' writes it anew",
+    largest_inflated_bytes=LARGEST_RAW_INDEX_BYTES,
+    file_bytes="u8",
+    entry_count="u4",
+    block_count="u4",
+    index_bytes="u8",
+    body_bytes="u8",
+    blooms_bytes="u4",
+    blooms_index_bytes="u4",
+    stripes_bytes="u8",
+)
+_HEADER_BYTES = ENVELOPE.header.size
 CHECKSUM = struct.Struct("<I")
 """Precedes the index of the bloom filters."""
 ENTRY_U64S, ENTRY_U32S = 2, 5
@@ -108,9 +98,6 @@ LONGEST_BLOCK_BYTES = BLOCK_SIDECAR_BYTES + LARGEST_SIDECAR_BYTES
 
 
 _LARGEST_NUMBER = (1 << 63) - 1
-_MOST_BYTES_PER_COMPRESSED_BYTE = 1032
-"""Deflate makes at most 258 bytes out of 2 bits."""
-_PACK_AGAIN = "'coldparquet pack' writes it anew"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,31 +137,21 @@ class CatalogueIndex:
 
     def unpack_block(self, block: int, data: bytes | memoryview) -> memoryview:
         """Decompress a block."""
-        start = int(self.block_starts[block])
         stored, computed = int(self.block_checksums[block]), zlib.crc32(data)
         if computed != stored:
-            raise FormatError(
-                f"the CRC-32 of block {block} is {computed:#010x}, stored is {stored:#010x}: it is damaged; {_PACK_AGAIN}",
-                kind="ChecksumMismatch",
-                path=self.path,
-                offset=start,
-                field="block",
-            )
+            message = f"the CRC-32 of block {block} is {computed:#010x}, stored is {stored:#010x}"
+            raise ENVELOPE.damaged(message, "block", self.path, offset=int(self.block_starts[block]))
         sidecar_bytes = int(self.block_sidecar_bytes[block])
-        return memoryview(_decompress(data, sidecar_bytes, f"block {block}", self.path)).toreadonly()
+        return memoryview(_inflate(data, sidecar_bytes, f"block {block}", self.path)).toreadonly()
 
     def parse_blooms(self, data: bytes | memoryview) -> CatalogueBlooms:
         """Parse the index of the bloom filters."""
         compressed = memoryview(data)[CHECKSUM.size :]
         if len(data) < CHECKSUM.size or zlib.crc32(compressed) != CHECKSUM.unpack_from(data)[0]:
-            raise FormatError(
-                f"the index of the bloom filters does not have the CRC-32 that is stored: it is damaged; {_PACK_AGAIN}",
-                kind="ChecksumMismatch",
-                path=self.path,
-                field="blooms",
-            )
+            message = "the index of the bloom filters does not have the CRC-32 that is stored"
+            raise ENVELOPE.damaged(message, "blooms", self.path)
         return parse_blooms(
-            _decompress(compressed, self.blooms_index_bytes, "the index of the bloom filters", self.path),
+            _inflate(compressed, self.blooms_index_bytes, "the index of the bloom filters", self.path),
             stripes_start=self.stripes_range.start,
             stripes_bytes=self.stripes_range.length_bytes,
             entry_count=len(self.entry_of),
@@ -185,96 +162,47 @@ class CatalogueIndex:
         return block[int(self.sidecar_starts[entry]) : int(self.sidecar_stops[entry])]
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    magic: bytes
-    version: int
-    checksum: int
-    file_bytes: int
-    entry_count: int
-    block_count: int
-    index_bytes: int
-    body_bytes: int
-    of_blooms: bytes
-
-
 def index_range(beginning: bytes, *, path: str | None) -> ByteRange:
     """Return the range of header and index in the file."""
     header = _parse_header(beginning, path)
-    return ByteRange(0, HEADER.size + header.index_bytes)
+    return ByteRange(0, _HEADER_BYTES + header.index_bytes)
 
 
 def parse_catalogue_index(beginning: bytes, *, path: str | None) -> CatalogueIndex:
     """Parse header and index of a catalogue; its blocks are checked when they are unpacked."""
     header = _parse_header(beginning, path)
-    stop = HEADER.size + header.index_bytes
+    stop = _HEADER_BYTES + header.index_bytes
     if stop > min(len(beginning), header.file_bytes):
-        raise FormatError(
-            f"the index ends at {stop:,}, but the file has {min(len(beginning), header.file_bytes):,} bytes; {_PACK_AGAIN}",
-            kind="Truncated",
-            path=path,
-            offset=32,
-            field="index_bytes",
+        size_bytes = min(len(beginning), header.file_bytes)
+        message = f"the index ends at {stop:,}, but the file has {size_bytes:,} bytes"
+        raise ENVELOPE.invalid(
+            message, "index_bytes", path, kind="Truncated", offset=ENVELOPE.header.offset("index_bytes")
         )
     content = memoryview(beginning)[:stop]
-    computed = zlib.crc32(content[PREAMBLE.size :])
-    if computed != header.checksum:
-        raise FormatError(
-            f"its CRC-32 is {computed:#010x}, stored is {header.checksum:#010x}: it is damaged; {_PACK_AGAIN}",
-            kind="ChecksumMismatch",
-            path=path,
-            offset=12,
-            field="checksum",
-        )
-    return _parse_index(_decompress(content[HEADER.size :], header.body_bytes, "the index", path), header, path)
+    ENVELOPE.verify(content, header.checksum, path)
+    return _parse_index(_inflate(content[_HEADER_BYTES:], header.body_bytes, "the index", path), header, path)
 
 
-def _parse_header(beginning: bytes, path: str | None) -> _Header:
-    if len(beginning) < HEADER.size or not beginning.startswith(MAGIC):
-        raise FormatError(
-            f"{len(beginning):,} bytes that do not begin as a catalogue does; {_PACK_AGAIN}",
-            kind="Truncated" if MAGIC.startswith(beginning[: len(MAGIC)]) else "InvalidValue",
-            path=path,
-            offset=0,
-            field="magic",
-        )
-    header = _Header(*HEADER.unpack_from(beginning))
-    if header.version != VERSION:
-        raise UnsupportedError(
-            f"version {header.version} of the catalogue format; this version of coldparquet reads {VERSION}",
-            kind="UnsupportedVersion",
-            path=path,
-        )
+def _parse_header(beginning: bytes, path: str | None) -> Any:
+    header = ENVELOPE.parse_header(beginning, path)
     if header.index_bytes > LARGEST_INDEX_BYTES or header.file_bytes > LARGEST_FILE_BYTES:
-        raise _invalid(
-            f"an index of {header.index_bytes:,} bytes in a file of {header.file_bytes:,}, more than any catalogue has;"
-            f" {_PACK_AGAIN}",
+        raise ENVELOPE.invalid(
+            f"an index of {header.index_bytes:,} bytes in a file of {header.file_bytes:,}, more than any catalogue has",
             "file_bytes",
             path,
         )
     return header
 
 
-def _decompress(data: bytes | memoryview, raw_bytes: int, what: str, path: str | None) -> bytes:
-    """Decompress to exactly this size; sizes that the data cannot have, or above the limit, are not allocated."""
-    if raw_bytes > min(_MOST_BYTES_PER_COMPRESSED_BYTE * (len(data) + 1), LARGEST_RAW_INDEX_BYTES):
-        raise _invalid(f"{what} says {raw_bytes:,} bytes, compressed to {len(data):,}; {_PACK_AGAIN}", "bytes", path)
-    inflater = zlib.decompressobj()
-    try:
-        # One byte more than expected, because 0 would mean no limit.
-        raw = inflater.decompress(data, raw_bytes + 1)
-    except zlib.error as error:
-        raise _invalid(f"{what} does not decompress: {error}; {_PACK_AGAIN}", "bytes", path) from error
-    if len(raw) != raw_bytes or not inflater.eof or inflater.unused_data:
-        raise _invalid(f"{what} is not the {raw_bytes:,} bytes that it says; {_PACK_AGAIN}", "bytes", path)
-    return raw
+def _inflate(data: bytes | memoryview, raw_bytes: int, what: str, path: str | None) -> bytes:
+    return ENVELOPE.inflate(data, raw_bytes, what, path, field="bytes")
 
 
-def _parse_index(body: bytes, header: _Header, path: str | None) -> CatalogueIndex:
+def _parse_index(body: bytes, header: Any, path: str | None) -> CatalogueIndex:
     entries, blocks = header.entry_count, header.block_count
     fixed_bytes = entries * (8 * ENTRY_U64S + 4 * ENTRY_U32S) + blocks * BLOCK_ENTRY_BYTES
     if fixed_bytes > len(body):
-        raise _invalid(f"{entries:,} entries and {blocks:,} blocks do not fit the index; {_PACK_AGAIN}", "index", path)
+        raise ENVELOPE.invalid(f"{entries:,} entries and {blocks:,} blocks do not fit the index", "index", path)
     sizes = np.frombuffer(body, "<u8", ENTRY_U64S * entries).reshape(ENTRY_U64S, -1)
     place = sizes.nbytes
     numbers = np.frombuffer(body, "<u4", ENTRY_U32S * entries, place).astype(np.int64).reshape(ENTRY_U32S, -1)
@@ -285,16 +213,15 @@ def _parse_index(body: bytes, header: _Header, path: str | None) -> CatalogueInd
     texts = body[fixed_bytes:]
     lengths, *text_lengths, pages = numbers
     if block_counts.sum() != entries or (blocks and not block_counts.all()):
-        raise _invalid(f"the blocks do not hold the {entries:,} sidecars; {_PACK_AGAIN}", "blocks", path)
-    blooms_bytes, blooms_index_bytes, stripes_bytes = BLOOMS.unpack(header.of_blooms)
-    blooms_start = HEADER.size + header.index_bytes
-    first_block = blooms_start + blooms_bytes
+        raise ENVELOPE.invalid(f"the blocks do not hold the {entries:,} sidecars", "blocks", path)
+    blooms_start = _HEADER_BYTES + header.index_bytes
+    first_block = blooms_start + header.blooms_bytes
     # Each length is small, so that their sum cannot exceed 64 bits.
     stripes_start = first_block + int(block_lengths.sum())
-    if (block_lengths > 2 * LONGEST_BLOCK_BYTES).any() or stripes_start + stripes_bytes != header.file_bytes:
-        raise _invalid(f"the blocks do not fill the file; {_PACK_AGAIN}", "blocks", path)
+    if (block_lengths > 2 * LONGEST_BLOCK_BYTES).any() or stripes_start + header.stripes_bytes != header.file_bytes:
+        raise ENVELOPE.invalid("the blocks do not fill the file", "blocks", path)
     if (sizes > _LARGEST_NUMBER).any() or not texts.isascii() or int(np.sum(text_lengths)) != len(texts):
-        raise _invalid(f"sizes, names or ETags that cannot be; {_PACK_AGAIN}", "entries", path)
+        raise ENVELOPE.invalid("sizes, names or ETags that cannot be", "entries", path)
     block_stops = first_block + np.cumsum(block_lengths.astype(np.int64))
     of_blocks = np.repeat(np.arange(blocks), block_counts)
     stops = np.cumsum(lengths)
@@ -302,11 +229,11 @@ def _parse_index(body: bytes, header: _Header, path: str | None) -> CatalogueInd
     before = (stops - lengths)[np.cumsum(block_counts) - block_counts] if entries else stops
     block_sidecar_bytes = np.diff(np.append(before, stops[-1:])) if entries else before
     if (block_sidecar_bytes > LONGEST_BLOCK_BYTES).any():
-        raise _invalid(f"blocks that are longer than any that is written; {_PACK_AGAIN}", "sidecar_bytes", path)
+        raise ENVELOPE.invalid("blocks that are longer than any that is written", "sidecar_bytes", path)
     names, data_etags, sidecar_etags = _split(texts.decode("ascii"), text_lengths)
     entry_of = dict(zip(names, range(entries), strict=True))
     if len(entry_of) != entries:
-        raise _invalid(f"two entries of one partition; {_PACK_AGAIN}", "names", path)
+        raise ENVELOPE.invalid("two entries of one partition", "names", path)
     return CatalogueIndex(
         path=path,
         file_bytes=header.file_bytes,
@@ -323,9 +250,9 @@ def _parse_index(body: bytes, header: _Header, path: str | None) -> CatalogueInd
         block_stops=block_stops,
         block_checksums=block_checksums,
         block_sidecar_bytes=block_sidecar_bytes,
-        blooms_range=ByteRange(blooms_start, first_block) if blooms_bytes else None,
-        blooms_index_bytes=blooms_index_bytes,
-        stripes_range=ByteRange(stripes_start, stripes_start + stripes_bytes),
+        blooms_range=ByteRange(blooms_start, first_block) if header.blooms_bytes else None,
+        blooms_index_bytes=header.blooms_index_bytes,
+        stripes_range=ByteRange(stripes_start, stripes_start + header.stripes_bytes),
     )
 
 
@@ -338,10 +265,6 @@ def _split(texts: str, lengths: Sequence[npt.NDArray[np.int64]]) -> list[list[st
         kinds.append([texts[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)])
         begin = int(stops[-1]) if len(stops) else begin
     return kinds
-
-
-def _invalid(message: str, field: str, path: str | None) -> FormatError:
-    return FormatError(message, kind="InvalidValue", path=path, field=field)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,8 +302,10 @@ def encode_catalogue(entries: Sequence[PackedSidecar]) -> bytes:
     index = _encode_index(entries, block_counts, blocks)
     compressed = zlib.compress(index)
     blooms_index, stripes = encode_blooms([entry.blooms for entry in entries])
-    blooms = _with_checksum(zlib.compress(blooms_index)) if blooms_index else b""
-    file_bytes = HEADER.size + len(compressed) + len(blooms) + sum(map(len, blocks)) + len(stripes)
+    blooms = zlib.compress(blooms_index) if blooms_index else b""
+    if blooms:
+        blooms = CHECKSUM.pack(zlib.crc32(blooms)) + blooms
+    file_bytes = _HEADER_BYTES + len(compressed) + len(blooms) + sum(map(len, blocks)) + len(stripes)
     is_too_large = file_bytes > LARGEST_FILE_BYTES or len(compressed) > LARGEST_INDEX_BYTES
     if is_too_large or max(len(index), len(blooms_index)) > LARGEST_RAW_INDEX_BYTES:
         raise UnsupportedError(
@@ -388,14 +313,18 @@ def encode_catalogue(entries: Sequence[PackedSidecar]) -> bytes:
             " read in one piece",
             kind="TooLarge",
         )
-    of_blooms = BLOOMS.pack(len(blooms), len(blooms_index), len(stripes))
-    fields = (file_bytes, len(entries), len(blocks), len(compressed), len(index), of_blooms)
-    content = HEADER.pack(MAGIC, VERSION, 0, *fields)[PREAMBLE.size :] + compressed
-    return b"".join([PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(content)), content, blooms, *blocks, stripes])
-
-
-def _with_checksum(data: bytes) -> bytes:
-    return CHECKSUM.pack(zlib.crc32(data)) + data
+    header_and_index = ENVELOPE.encode(
+        compressed,
+        file_bytes=file_bytes,
+        entry_count=len(entries),
+        block_count=len(blocks),
+        index_bytes=len(compressed),
+        body_bytes=len(index),
+        blooms_bytes=len(blooms),
+        blooms_index_bytes=len(blooms_index),
+        stripes_bytes=len(stripes),
+    )
+    return b"".join([header_and_index, blooms, *blocks, stripes])
 
 
 def _block_counts(lengths: npt.NDArray[np.int64]) -> list[int]:

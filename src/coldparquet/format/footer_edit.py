@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import FormatError, InternalError, InvalidInputError
-from coldparquet.format import parquet_thrift as thrift
 from coldparquet.format.parquet_footer import (
     QUESTDB_KEY,
     QuestdbMetadata,
@@ -31,29 +30,22 @@ from coldparquet.format.parquet_footer import (
     parse_questdb_json,
 )
 from coldparquet.format.parquet_schema import SchemaLeaf
-from coldparquet.format.parquet_thrift import KeyValue, SchemaElement, Statistics
-from coldparquet.format.sidecar_layout import PARQUET_TAIL_BYTES
-from coldparquet.format.thrift import (
-    FieldType,
-    RawField,
-    encode_fields,
-    encode_integer,
-    encode_structure_list,
-    parse_fields,
-    parse_structure_list,
+from coldparquet.format.parquet_thrift import (
+    ColumnChunk,
+    ColumnMetaData,
+    FileMetaData,
+    KeyValue,
+    RowGroup,
+    SchemaElement,
+    Statistics,
 )
+from coldparquet.format.sidecar_layout import PARQUET_TAIL_BYTES
+from coldparquet.format.thrift import RawValue, edited, raw_elements, raw_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from coldparquet.format.parquet_footer import ParquetFooter, QuestdbColumn
-
-
-_NUM_ROWS = 3
-_ROW_GROUPS = 4
-_KEY_VALUE_METADATA = 5
-_COLUMN_ORDERS = 7
-"""Field numbers of FileMetaData in parquet.thrift."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,35 +116,29 @@ def splice_footers(
     new_footer = parse_footer(fragment.content, path=fragment.path, offset=fragment.offset)
     _check_columns(old_footer, new_footer)
     _check_order(row_groups, len(old_footer.row_groups), len(new_footer.row_groups), old.path)
-    old_raw, new_raw = _take_apart(old), _take_apart(fragment)
+    old_row_groups, new_row_groups = (_elements(footer, "row_groups") for footer in (old, fragment))
     kept = {entry.index for entry in row_groups if isinstance(entry, KeptRowGroup)}
-    dropped = [raw for index, raw in enumerate(old_raw.row_groups) if index not in kept]
+    dropped = [raw for index, raw in enumerate(old_row_groups) if index not in kept]
     # Now dead: the old footer, everything between it and the first new chunk, and the row groups left out.
     growth = _check_place(new_footer, old, fragment) - old.offset + sum(_dead_bytes(raw, old) for raw in dropped)
     questdb = _merge_questdb(old_footer, new_footer, seq_txn, is_all_new=not kept)
     unused_bytes = growth + (questdb.unused_bytes if questdb else 0)
 
     selected = [
-        (old_raw if isinstance(entry, KeptRowGroup) else new_raw).row_groups[entry.index] for entry in row_groups
+        (old_row_groups if isinstance(entry, KeptRowGroup) else new_row_groups)[entry.index] for entry in row_groups
     ]
     row_count = sum(
         (old_footer if isinstance(entry, KeptRowGroup) else new_footer).row_groups[entry.index].row_count
         for entry in row_groups
     )
-    written = [
-        RawField(_NUM_ROWS, FieldType.I64, encode_integer(row_count)),
-        RawField(_ROW_GROUPS, FieldType.LIST, encode_structure_list(selected)),
-    ]
+    changes: dict[str, RawValue] = {"num_rows": row_count, "row_groups": selected}
     if questdb is not None:
         document = encode_questdb_json(dataclasses.replace(questdb, unused_bytes=unused_bytes))
-        key_values = _with_questdb_json(old_raw.key_values, document)
-        written.append(RawField(_KEY_VALUE_METADATA, FieldType.LIST, encode_structure_list(key_values)))
-    left_out = {field.number for field in written}
+        changes["key_value_metadata"] = _with_questdb_json(_elements(old, "key_value_metadata"), document)
     if not all(new_footer.has_type_order):
         # The order of bounds is declared for all row groups of a file at once.
-        left_out.add(_COLUMN_ORDERS)
-    kept_fields = [field for field in old_raw.fields if field.number not in left_out]
-    content = encode_fields(sorted([*kept_fields, *written], key=lambda field: field.number))
+        changes["column_orders"] = None
+    content = edited(old.content, FileMetaData, **changes)
     return SplicedFooter(content=content, offset=fragment.offset, unused_bytes=unused_bytes)
 
 
@@ -195,7 +181,7 @@ def _check_place(new: ParquetFooter, old: FooterBytes, fragment: FooterBytes) ->
     return start
 
 
-def _chunk_range(chunk: thrift.ColumnMetaData) -> tuple[int, int]:
+def _chunk_range(chunk: ColumnMetaData) -> tuple[int, int]:
     dictionary = chunk.dictionary_page_offset
     start = dictionary if dictionary and 0 < dictionary < chunk.data_page_offset else chunk.data_page_offset
     return start, start + chunk.total_compressed_size
@@ -207,7 +193,7 @@ def _dead_bytes(row_group: bytes, old: FooterBytes) -> int:
     Writers put page indexes, and some put bloom filters, behind all row groups. A filter behind the last chunk counts
     only where the footer has its length, which QuestDB's footers do not.
     """
-    chunks = thrift.RowGroup.decode(row_group, path=old.path, offset=old.offset).columns
+    chunks = RowGroup.decode(row_group, path=old.path, offset=old.offset).columns
     pages, blooms = [], []
     index_bytes = 0
     for chunk in chunks:
@@ -261,34 +247,19 @@ def _merge_column(old: QuestdbColumn, new: QuestdbColumn | None, *, is_all_new: 
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RawFooter:
-    """A footer as bytes that can be put together in another way."""
-
-    fields: list[RawField]
-    row_groups: list[bytes]
-    key_values: list[bytes]
-
-
-def _take_apart(footer: FooterBytes) -> _RawFooter:
+def _elements(footer: FooterBytes, field: str) -> list[bytes]:
+    """Return the structures that a list of the footer holds, as bytes."""
     try:
-        fields = parse_fields(footer.content)
-        # Where a damaged footer repeats a field, the last one counts, as for the decoder.
-        values = {field.number: field.value for field in fields}
-        row_groups, key_values = (
-            parse_structure_list(values[number]) if number in values else []
-            for number in (_ROW_GROUPS, _KEY_VALUE_METADATA)
-        )
+        return raw_elements(footer.content, FileMetaData, field, is_optional=True)
     except FormatError as error:
         raise FormatError(error.message, kind=error.kind, path=footer.path, **error.details) from error
-    return _RawFooter(fields=fields, row_groups=row_groups, key_values=key_values)
 
 
 def _with_questdb_json(key_values: Sequence[bytes], document: str) -> list[bytes]:
     """Return the key-value entries with another JSON under QuestDB's key, the first one where it repeats."""
-    keys = [thrift.KeyValue.decode(raw, path=None, offset=0).key for raw in key_values]
+    keys = [KeyValue.decode(raw, path=None, offset=0).key for raw in key_values]
     position = keys.index(QUESTDB_KEY)
-    entry = thrift.KeyValue(key=QUESTDB_KEY, value=document).encode()
+    entry = KeyValue(key=QUESTDB_KEY, value=document).encode()
     return [*key_values[:position], entry, *key_values[position + 1 :]]
 
 
@@ -305,86 +276,45 @@ def _invalid(message: str, field: str, path: str | None) -> InvalidInputError:
     return InvalidInputError(message, kind="InvalidValue", path=path, field=field)
 
 
-_SCHEMA = 2
-_ROW_GROUP_COLUMNS = 1
-_CHUNK_META_DATA = 3
-_META_DATA_STATISTICS = 12
-"""Field numbers of parquet.thrift."""
-
-
 def with_decimal_precisions(footer: bytes, precisions: Mapping[int, int]) -> bytes:
     """Set the digits of decimals that were written with all digits of their width."""
-
-    def state(elements: bytes) -> bytes:
-        schema = parse_structure_list(elements)
-        for column, precision in precisions.items():
-            element = SchemaElement.decode(schema[column + 1], path=None, offset=0)
-            element.precision = precision
-            if element.logicalType is not None and element.logicalType.DECIMAL is not None:
-                element.logicalType.DECIMAL.precision = precision
-            schema[column + 1] = element.encode()
-        return encode_structure_list(schema)
-
-    return _with_value(footer, _SCHEMA, state)
-
-
-def with_schema_of(footer: bytes, other: bytes) -> bytes:
-    """Give a footer the schema of another one: other names, annotations and field ids for columns that are stored alike."""
-    schema = next(field.value for field in parse_fields(other) if field.number == _SCHEMA)
-
-    def replace(elements: bytes) -> bytes:
-        if _storage(elements) != _storage(schema):
-            raise InternalError("the new row groups are not stored as the schema of the file says", field="schema")
-        return schema
-
-    return _with_value(footer, _SCHEMA, replace)
+    schema = raw_elements(footer, FileMetaData, "schema")
+    for column, precision in precisions.items():
+        element = SchemaElement.decode(schema[column + 1], path=None, offset=0)
+        element.precision = precision
+        if element.logicalType is not None and element.logicalType.DECIMAL is not None:
+            element.logicalType.DECIMAL.precision = precision
+        schema[column + 1] = element.encode()
+    return edited(footer, FileMetaData, schema=schema)
 
 
 def with_null_counts(footer: bytes, null_counts: Sequence[Mapping[int, int]]) -> bytes:
     """State the null counts of chunks that were written without statistics."""
-
-    def state(elements: bytes) -> bytes:
-        row_groups = parse_structure_list(elements)
-        pairs = zip(row_groups, null_counts, strict=True)
-        return encode_structure_list([_with_row_group_counts(row_group, counts) for row_group, counts in pairs])
-
-    return _with_value(footer, _ROW_GROUPS, state)
-
-
-def _storage(elements: bytes) -> list[tuple[int | None, int, int | None]]:
-    """Return what each element below the root says about bytes: physical type, length and repetition."""
-    schema = [SchemaElement.decode(element, path=None, offset=0) for element in parse_structure_list(elements)[1:]]
-    return [(element.type, element.type_length or 0, element.repetition_type) for element in schema]
-
-
-def _with_row_group_counts(row_group: bytes, counts: Mapping[int, int]) -> bytes:
-    def state(elements: bytes) -> bytes:
-        chunks = parse_structure_list(elements)
+    row_groups = raw_elements(footer, FileMetaData, "row_groups")
+    for index, (row_group, counts) in enumerate(zip(row_groups, null_counts, strict=True)):
+        chunks = raw_elements(row_group, RowGroup, "columns")
         for column, count in counts.items():
-            chunks[column] = _with_null_count(chunks[column], count)
-        return encode_structure_list(chunks)
-
-    return _with_value(row_group, _ROW_GROUP_COLUMNS, state)
-
-
-def _with_null_count(chunk: bytes, count: int) -> bytes:
-    statistics = RawField(_META_DATA_STATISTICS, FieldType.STRUCT, Statistics(null_count=count).encode())
-
-    def state(meta_data: bytes) -> bytes:
-        others = [field for field in parse_fields(meta_data) if field.number != statistics.number]
-        return encode_fields(sorted([*others, statistics], key=lambda field: field.number))
-
-    return _with_value(chunk, _CHUNK_META_DATA, state)
+            statistics = Statistics(null_count=count)
+            metadata = edited(
+                raw_value(chunks[column], ColumnChunk, "meta_data"), ColumnMetaData, statistics=statistics
+            )
+            chunks[column] = edited(chunks[column], ColumnChunk, meta_data=metadata)
+        row_groups[index] = edited(row_group, RowGroup, columns=chunks)
+    return edited(footer, FileMetaData, row_groups=row_groups)
 
 
-def _with_value(structure: bytes, number: int, change: Callable[[bytes], bytes]) -> bytes:
-    """Change the value of one field, which has to be there, of a structure."""
-    fields = parse_fields(structure)
-    if number not in {field.number for field in fields}:
-        raise FormatError(f"field {number} of the structure is missing", kind="InvalidThrift", field=str(number))
-    return encode_fields(
-        RawField(field.number, field.type, change(field.value)) if field.number == number else field for field in fields
-    )
+def with_schema_of(footer: bytes, other: bytes) -> bytes:
+    """Give a footer the schema of another one: other names, annotations and field ids for columns that are stored alike."""
+    schema = raw_elements(other, FileMetaData, "schema")
+    if _storage(raw_elements(footer, FileMetaData, "schema")) != _storage(schema):
+        raise InternalError("the new row groups are not stored as the schema of the file says", field="schema")
+    return edited(footer, FileMetaData, schema=schema)
+
+
+def _storage(schema: Sequence[bytes]) -> list[tuple[int | None, int, int | None]]:
+    """Return what each element below the root says about bytes: physical type, length and repetition."""
+    elements = [SchemaElement.decode(element, path=None, offset=0) for element in schema[1:]]
+    return [(element.type, element.type_length or 0, element.repetition_type) for element in elements]
 
 
 def rewritten_footer(written: FooterBytes, old: FooterBytes, *, questdb_json: str | None) -> bytes:
@@ -397,20 +327,12 @@ def rewritten_footer(written: FooterBytes, old: FooterBytes, *, questdb_json: st
     _check_same_columns(written, old)
     content = written.content if questdb_json is not None else with_schema_of(written.content, old.content)
     key_values = []
-    for raw in _key_values(old.content):
+    for raw in _elements(old, "key_value_metadata"):
         if KeyValue.decode(raw, path=old.path, offset=old.offset).key != QUESTDB_KEY:
             key_values.append(raw)
         elif questdb_json is not None:
             key_values.append(KeyValue(key=QUESTDB_KEY, value=questdb_json).encode())
-    fields = [field for field in parse_fields(content) if field.number != _KEY_VALUE_METADATA]
-    if key_values:
-        fields.append(RawField(_KEY_VALUE_METADATA, FieldType.LIST, encode_structure_list(key_values)))
-    return encode_fields(sorted(fields, key=lambda field: field.number))
-
-
-def _key_values(content: bytes) -> list[bytes]:
-    values = {field.number: field.value for field in parse_fields(content)}
-    return parse_structure_list(values[_KEY_VALUE_METADATA]) if _KEY_VALUE_METADATA in values else []
+    return edited(content, FileMetaData, key_value_metadata=key_values or None)
 
 
 def _check_same_columns(written: FooterBytes, old: FooterBytes) -> None:

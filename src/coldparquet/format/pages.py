@@ -93,15 +93,15 @@ class ChunkPlaces:
 def chunk_places(sidecar: Sidecar) -> ChunkPlaces:
     """Collect what pages are checked against; wrong numbers are left out, nothing raises."""
     blocks, column_count = sidecar.blocks, sidecar.column_count
-    first_chunk_words = blocks.first_words[:, np.newaxis] + 1 + layout.CHUNK_WORDS * np.arange(column_count)
-
-    words = blocks.words.take(first_chunk_words.reshape(-1, 1) + np.arange(layout.CHUNK_WORDS))
-    row_counts = blocks.words[blocks.first_words]
-    starts, lengths = words[:, layout.CHUNK_BYTE_RANGE_START_WORD], words[:, layout.CHUNK_TOTAL_COMPRESSED_WORD]
-    has_null_count = (_stat_flags(words) & np.uint8(layout.STAT_NULL_COUNT_PRESENT)) != 0
-    null_counts = np.where(has_null_count, words[:, layout.CHUNK_NULL_COUNT_WORD], _UNKNOWN)
-    inside = _are_inside(np.repeat(sidecar.data_stops, column_count), starts, lengths)
-    descriptors = np.frombuffer(sidecar.file, layout.COLUMN_DESCRIPTOR_DTYPE, column_count, layout.HEADER.size)
+    chunks = blocks.chunks(slice(None), np.arange(column_count))
+    row_counts, starts, lengths = blocks.row_counts, chunks["byte_range_start"], chunks["total_compressed"]
+    inside = _are_inside(sidecar.data_stops[:, np.newaxis], starts, lengths)
+    null_counts = chunks["null_count"]
+    is_known = (chunks["stat_flags"] & layout.STAT_NULL_COUNT_PRESENT != 0) & (null_counts <= _LARGEST_I64)
+    is_bounded = (chunks["stat_flags"] & (layout.STAT_PRESENT | layout.STAT_PRESENT << layout.STAT_MAX_SHIFT) != 0).any(
+        axis=0
+    )
+    descriptors = sidecar.header.descriptors
     types, is_list = descriptors["physical_type"], descriptors["max_rep_level"] > 0
     bound_bytes = np.full(column_count, -1, np.int64)
     for physical_type, width in _BOUND_BYTES.items():
@@ -111,21 +111,21 @@ def chunk_places(sidecar: Sidecar) -> ChunkPlaces:
         row_group_count=sidecar.row_group_count,
         column_count=column_count,
         row_counts=_signed(row_counts, row_counts <= _LARGEST_I64),
-        starts=_signed(starts, inside),
-        stops=_signed(starts + lengths, inside),
-        null_counts=np.where(null_counts <= _LARGEST_I64, null_counts, _UNKNOWN).astype(np.int64),
+        starts=_signed(starts, inside).reshape(-1),
+        stops=_signed(starts + lengths, inside).reshape(-1),
+        null_counts=np.where(is_known, null_counts, _UNKNOWN).astype(np.int64).reshape(-1),
         is_flat=~is_list & (descriptors["max_def_level"] <= 1),
-        has_bounds=~is_list & ~np.isin(types, _UNBOUNDED_TYPES) & _is_bounded(words, column_count),
+        has_bounds=~is_list & ~np.isin(types, _UNBOUNDED_TYPES) & is_bounded,
         bound_bytes=bound_bytes,
         may_be_empty=types == layout.PhysicalType.BYTE_ARRAY,
-        fingerprint=_fingerprint(sidecar, row_counts, words),
+        fingerprint=_fingerprint(sidecar, row_counts, chunks),
     )
 
 
 def last_chunk_stops(table: RowGroupTable) -> npt.NDArray[np.int64]:
     """Return where the last chunk of each row group ends, shape (row groups,); wrong numbers are left out, nothing raises."""
-    starts = table.blocks.gather_from_chunks(layout.CHUNK_BYTE_RANGE_START_WORD)
-    lengths = table.blocks.gather_from_chunks(layout.CHUNK_TOTAL_COMPRESSED_WORD)
+    starts = table.blocks.chunk_field("byte_range_start")
+    lengths = table.blocks.chunk_field("total_compressed")
     inside = _are_inside(table.data_stops[:, np.newaxis], starts, lengths)
     stops: npt.NDArray[np.uint64] = (starts + lengths) * inside
     last: npt.NDArray[np.int64] = stops.max(axis=1, initial=0).astype(np.int64)
@@ -145,38 +145,27 @@ def _signed(values: npt.NDArray[np.uint64], valid: npt.NDArray[np.bool_]) -> npt
     return np.where(valid, values, np.uint64(0)).astype(np.int64)
 
 
-def _stat_flags(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
-    packed = words[:, layout.CHUNK_PACKED_WORD].astype("<u8")
-    return packed.view(np.uint8).reshape(-1, layout.WORD_BYTES)[:, layout.STAT_FLAGS_BYTE]
-
-
-def _is_bounded(words: npt.NDArray[np.uint64], column_count: int) -> npt.NDArray[np.bool_]:
-    """Tell of which columns some chunk has a bound, shape ``(columns,)``."""
-    is_present = _stat_flags(words) & np.uint8(layout.STAT_PRESENT | layout.STAT_PRESENT << layout.STAT_MAX_SHIFT) != 0
-    is_bounded: npt.NDArray[np.bool_] = is_present.reshape(-1, max(column_count, 1)).any(axis=0)[:column_count]
-    return is_bounded
-
-
-def _fingerprint(sidecar: Sidecar, row_counts: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64]) -> int:
-    """Compute a checksum of rows, all words of the chunks, shape ``(chunks, 8)``, and the bounds behind the chunks.
+def _fingerprint(sidecar: Sidecar, row_counts: npt.NDArray[np.uint64], chunks: npt.NDArray[np.void]) -> int:
+    """Compute a checksum of rows, all fields of the chunks, shape ``(row_groups, columns)``, and the bounds behind them.
 
     Only the bytes of the bounds count, not their places: sidecars of one file with and without bloom filters between
     them agree.
     """
-    blocks, stat_flags, words = sidecar.blocks, _stat_flags(words), words.copy()
-    block_ends = blocks.first_words * layout.WORD_BYTES + layout.block_bytes(blocks.column_count)
-    behind_chunks = np.repeat(block_ends, blocks.column_count)
+    chunks = chunks.copy()
+    block_ends = sidecar.blocks.first_words * layout.WORD_BYTES + layout.block_bytes(sidecar.column_count)
+    behind_chunks = np.repeat(block_ends[:, np.newaxis], sidecar.column_count, axis=1)
     checksum = zlib.crc32(row_counts.astype("<u8", copy=False).tobytes())
-    for word, shift in ((layout.CHUNK_MIN_WORD, 0), (layout.CHUNK_MAX_WORD, layout.STAT_MAX_SHIFT)):
-        places_known = stat_flags >> np.uint8(shift) & np.uint8(layout.STAT_PRESENT | layout.STAT_INLINED)
-        is_long = places_known == layout.STAT_PRESENT
-        lengths = words[is_long, word] & np.uint64(layout.MAX_OUT_OF_LINE_BYTES)
+    for side, shift in (("min", 0), ("max", layout.STAT_MAX_SHIFT)):
+        place = chunks["stat_flags"] >> shift & (layout.STAT_PRESENT | layout.STAT_INLINED)
+        is_long = place == layout.STAT_PRESENT
+        references = chunks[side][is_long]
+        lengths = references & np.uint64(layout.MAX_OUT_OF_LINE_BYTES)
         # At most 2**48 plus an offset in the file: no overflow.
-        offsets = words[is_long, word] >> np.uint64(layout.OUT_OF_LINE_LENGTH_BITS)
+        offsets = references >> np.uint64(layout.OUT_OF_LINE_LENGTH_BITS)
         starts = behind_chunks[is_long] + offsets.astype(np.int64)
         checksum = zlib.crc32(_bytes_at(sidecar.file, starts, lengths.astype(np.int64)), checksum)
-        words[is_long, word] = lengths
-    return zlib.crc32(words.astype("<u8", copy=False).tobytes(), checksum)
+        chunks[side][is_long] = lengths
+    return zlib.crc32(chunks.tobytes(), checksum)
 
 
 def _bytes_at(file: memoryview, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> bytes:

@@ -40,14 +40,13 @@ and the body, compressed with zlib, to the end of the file. The body, chunk = ro
 
 from __future__ import annotations
 
-import struct
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format.binary import Envelope
 from coldparquet.format.pages import ClaimedPages, PageBounds, check_pages, first_rows_of
 
 if TYPE_CHECKING:
@@ -57,60 +56,55 @@ if TYPE_CHECKING:
 
     from coldparquet.format.pages import ChunkPlaces, PartitionPages
 
-MAGIC = b"COLDPAGE"
-VERSION = 1
-HEADER = struct.Struct("<8sIIQQQQIIIII")
 LARGEST_PAGES_FILE_BYTES = 64 * 1024 * 1024
 """Longer files are not fetched: this describes millions of pages."""
 LARGEST_BODY_BYTES = 128 * 1024 * 1024
-"""Limit of the decompressed body. Zeros decompress to a thousand times their size."""
+"""Limit of the decompressed body."""
 
-_PREAMBLE = struct.Struct("<8sII")
+ENVELOPE = Envelope(
+    b"COLDPAGE",
+    1,
+    name="_pages",
+    what="a _pages file",
+    remedy="'coldparquet index --pages' writes it anew",
+    largest_inflated_bytes=LARGEST_BODY_BYTES,
+    file_bytes="u8",
+    parquet_size_bytes="u8",
+    body_bytes="u8",
+    page_count="u8",
+    row_group_count="u4",
+    column_count="u4",
+    fingerprint="u4",
+    etag_bytes="u4",
+    reserved="u4",
+)
+_HEADER_BYTES = ENVELOPE.header.size
 _UNKNOWN = (1 << 32) - 1
-_MOST_BYTES_PER_COMPRESSED_BYTE = 1032
-"""Deflate makes at most 258 bytes out of 2 bits."""
-_WRITE_ANEW = "'coldparquet index --pages' writes it anew"
-
-
-@dataclass(frozen=True, slots=True)
-class _Header:
-    magic: bytes
-    version: int
-    checksum: int
-    file_bytes: int
-    parquet_size_bytes: int
-    body_bytes: int
-    page_count: int
-    row_group_count: int
-    column_count: int
-    fingerprint: int
-    etag_bytes: int
-    reserved: int
 
 
 def encode_pages_file(pages: PartitionPages, places: ChunkPlaces, *, parquet_size_bytes: int, etag: str = "") -> bytes:
     """Encode the pages of a Parquet file. Chunks with numbers beyond 32 bits count as unknown."""
     body, page_count = _encode_body(pages, places)
     compressed = zlib.compress(body)
-    if len(body) > LARGEST_BODY_BYTES or HEADER.size + len(compressed) > LARGEST_PAGES_FILE_BYTES:
+    if len(body) > LARGEST_BODY_BYTES or _HEADER_BYTES + len(compressed) > LARGEST_PAGES_FILE_BYTES:
         raise UnsupportedError(
             f"{page_count:,} pages make a description of {len(body):,} bytes, more than is read; larger pages make it smaller",
             kind="TooLarge",
         )
     etag_bytes = etag.encode("ascii")
-    fields = (
-        HEADER.size + len(etag_bytes) + len(compressed),
-        parquet_size_bytes,
-        len(body),
-        page_count,
-        pages.row_group_count,
-        pages.column_count,
-        places.fingerprint,
-        len(etag_bytes),
-        0,
+    return ENVELOPE.encode(
+        etag_bytes,
+        compressed,
+        file_bytes=_HEADER_BYTES + len(etag_bytes) + len(compressed),
+        parquet_size_bytes=parquet_size_bytes,
+        body_bytes=len(body),
+        page_count=page_count,
+        row_group_count=pages.row_group_count,
+        column_count=pages.column_count,
+        fingerprint=places.fingerprint,
+        etag_bytes=len(etag_bytes),
+        reserved=0,
     )
-    content = HEADER.pack(MAGIC, VERSION, 0, *fields)[_PREAMBLE.size :] + etag_bytes + compressed
-    return _PREAMBLE.pack(MAGIC, VERSION, zlib.crc32(content)) + content
 
 
 def _encode_body(pages: PartitionPages, places: ChunkPlaces) -> tuple[bytes, int]:
@@ -171,21 +165,19 @@ def parse_pages_file(
     found = check_pages(claimed, places, source="description")
     if found.notes or found.pages is None:
         reason = found.notes[0] if found.notes else "it describes no pages"
-        raise _invalid(f"{reason}; {_WRITE_ANEW}", "body", path)
+        raise ENVELOPE.invalid(reason, "body", path)
     return found.pages
 
 
 def stated_size_bytes(data: bytes) -> int | None:
     """Return the file size that the beginning of a ``_pages`` file states; None for other files."""
-    if len(data) < HEADER.size or not data.startswith(MAGIC):
-        return None
-    return _Header(*HEADER.unpack_from(data)).file_bytes
+    return int(ENVELOPE.header.unpack(data).file_bytes) if ENVELOPE.is_header(data) else None
 
 
 def stated_etag(data: bytes) -> str | None:
     """Return the version of the Parquet object that a valid ``_pages`` file was made for; None without one."""
-    etag_bytes = _Header(*HEADER.unpack_from(data)).etag_bytes
-    return data[HEADER.size : HEADER.size + etag_bytes].decode("ascii", "replace") or None
+    etag_bytes = ENVELOPE.header.unpack(data).etag_bytes
+    return data[_HEADER_BYTES : _HEADER_BYTES + etag_bytes].decode("ascii", "replace") or None
 
 
 def describe_pages_file(data: bytes, *, path: str | None) -> dict[str, Any]:
@@ -205,66 +197,37 @@ def describe_pages_file(data: bytes, *, path: str | None) -> dict[str, Any]:
     }
 
 
-def _parse_header(data: bytes, path: str | None) -> _Header:
-    if len(data) < HEADER.size or not data.startswith(MAGIC):
-        raise FormatError(
-            f"{len(data)} bytes that do not begin as a _pages file does; {_WRITE_ANEW}",
-            kind="Truncated" if MAGIC.startswith(data[: len(MAGIC)]) else "InvalidValue",
-            path=path,
-            offset=0,
-            field="magic",
-        )
-    header = _Header(*HEADER.unpack_from(data))
-    if header.version != VERSION:
-        raise UnsupportedError(
-            f"version {header.version} of the _pages format; this version of coldparquet reads {VERSION}",
-            kind="UnsupportedVersion",
-            path=path,
-        )
+def _parse_header(data: bytes, path: str | None) -> Any:
+    header = ENVELOPE.parse_header(data, path)
     if header.file_bytes != len(data):
+        message = f"the file has {len(data):,} bytes, but says {header.file_bytes:,}; copy it again, or"
         raise FormatError(
-            f"the file has {len(data):,} bytes, but says {header.file_bytes:,}; copy it again, or {_WRITE_ANEW}",
+            f"{message} {ENVELOPE.remedy}",
             kind="Truncated",
             path=path,
-            offset=16,
+            offset=ENVELOPE.header.offset("file_bytes"),
             field="file_bytes",
         )
-    computed = zlib.crc32(memoryview(data)[_PREAMBLE.size :])
-    if computed != header.checksum:
-        raise FormatError(
-            f"its CRC-32 is {computed:#010x}, stored is {header.checksum:#010x}: it is damaged; {_WRITE_ANEW}",
-            kind="ChecksumMismatch",
-            path=path,
-            offset=12,
-            field="checksum",
-        )
+    ENVELOPE.verify(data, header.checksum, path)
     return header
 
 
-def _decompress(data: bytes, header: _Header, path: str | None) -> bytes:
-    compressed = memoryview(data)[HEADER.size + header.etag_bytes :]
+def _decompress(data: bytes, header: Any, path: str | None) -> bytes:
+    compressed = memoryview(data)[_HEADER_BYTES + header.etag_bytes :]
     # Limit the size by the counts and the compressed bytes, before anything is allocated.
     chunk_count = header.row_group_count * header.column_count
     least_bytes = 4 * (2 * chunk_count + 5 * header.page_count)
-    most_bytes = min(_MOST_BYTES_PER_COMPRESSED_BYTE * (len(compressed) + 1), LARGEST_BODY_BYTES)
-    if not least_bytes <= header.body_bytes <= most_bytes:
-        raise _invalid(
+    if not least_bytes <= header.body_bytes <= ENVELOPE.most_bytes(compressed):
+        raise ENVELOPE.invalid(
             f"a body of {header.body_bytes:,} bytes does not go with {header.page_count:,} pages of {chunk_count:,} chunks"
-            f" in {len(compressed):,} compressed bytes; {_WRITE_ANEW}",
+            f" in {len(compressed):,} compressed bytes",
             "body_bytes",
             path,
         )
-    inflater = zlib.decompressobj()
-    try:
-        body = inflater.decompress(compressed, header.body_bytes + 1)
-    except zlib.error as error:
-        raise _invalid(f"its body does not decompress: {error}; {_WRITE_ANEW}", "body", path) from error
-    if len(body) != header.body_bytes or not inflater.eof or inflater.unused_data:
-        raise _invalid(f"its body is not the {header.body_bytes:,} bytes that it says; {_WRITE_ANEW}", "body", path)
-    return body
+    return ENVELOPE.inflate(compressed, header.body_bytes, "its body", path, field="body")
 
 
-def _parse_body(body: bytes, header: _Header, places: ChunkPlaces, path: str | None) -> ClaimedPages:
+def _parse_body(body: bytes, header: Any, places: ChunkPlaces, path: str | None) -> ClaimedPages:
     chunk_count, page_count = places.chunk_count, header.page_count
     numbers = np.frombuffer(body, "<u4", 2 * chunk_count + 5 * page_count).astype(np.int64)
     of_chunks, of_pages = numbers[: 2 * chunk_count].reshape(2, -1), numbers[2 * chunk_count :].reshape(5, -1)
@@ -272,11 +235,11 @@ def _parse_body(body: bytes, header: _Header, places: ChunkPlaces, path: str | N
     page_bytes, page_rows = of_pages[:2]
     null_counts, lower_lengths, upper_lengths = np.where(of_pages[2:] == _UNKNOWN, -1, of_pages[2:])
     if page_counts.sum() != page_count:
-        raise _invalid(f"its chunks have {page_counts.sum():,} pages, not {page_count:,}; {_WRITE_ANEW}", "pages", path)
+        raise ENVELOPE.invalid(f"its chunks have {page_counts.sum():,} pages, not {page_count:,}", "pages", path)
     values = np.frombuffer(body, np.uint8, offset=4 * len(numbers))
     sides = _bounds([lower_lengths, upper_lengths], values)
     if sides is None:
-        raise _invalid(f"its bounds do not fill the body; {_WRITE_ANEW}", "bounds", path)
+        raise ENVELOPE.invalid("its bounds do not fill the body", "bounds", path)
     chunks = np.repeat(np.arange(chunk_count), page_counts)
     # Pages follow one another, so each begins behind those before it, less those of other chunks.
     bytes_before = np.cumsum(page_bytes) - page_bytes
@@ -303,8 +266,4 @@ def _bounds(sides: Sequence[npt.NDArray[np.int64]], values: npt.NDArray[np.uint8
 
 
 def _stale(reason: str, field: str, path: str | None) -> FormatError:
-    return FormatError(f"{reason}; {_WRITE_ANEW}", kind="StalePages", path=path, field=field)
-
-
-def _invalid(message: str, field: str, path: str | None) -> FormatError:
-    return FormatError(message, kind="InvalidValue", path=path, field=field)
+    return ENVELOPE.invalid(reason, field, path, kind="StalePages")

@@ -27,7 +27,7 @@ from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format import parquet_thrift as thrift
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.parquet_schema import LeafSpec, SchemaLeaf, encode_leaf, parse_schema
-from coldparquet.format.sidecar_footer import ScratchpadEntry
+from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.thrift import ABSENT, structure_list_places
 from coldparquet.format.type_codes import tag_of
 from coldparquet.format.types import FOREIGN_ANNOTATIONS_CODE
@@ -179,7 +179,7 @@ def parse_footer(footer: bytes, *, path: str | None, offset: int) -> ParquetFoot
     leaves = parse_schema(metadata.schema, path=path)
     row_groups: Sequence[FooterRowGroup]
     if is_large:
-        places = np.array(structure_list_places(footer, thrift.ROW_GROUPS_FIELD), dtype=np.int64)
+        places = np.array(structure_list_places(footer, thrift.FileMetaData.number("row_groups")), dtype=np.int64)
         row_groups = RowGroupsOnDemand(footer, places, leaves, path, offset)
     else:
         row_groups = tuple(

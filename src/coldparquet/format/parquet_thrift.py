@@ -7,418 +7,283 @@ Field numbers and names are those of parquet.thrift in apache/parquet-format. Un
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
-
-from thrift.Thrift import TType
+from typing import Annotated
 
 from coldparquet.format.thrift import (
     ABSENT,
+    I8,
+    I32,
+    I64,
     Empty,
     Structure,
-    ThriftSpec,
-    binary,
-    boolean,
-    i8,
-    i32,
-    i64,
-    spec,
     structure,
-    structures,
-    text,
 )
 
 
-@dataclass(slots=True)
+@structure
 class DecimalAnnotation(Structure):
     """DecimalType."""
 
-    scale: int | None = None
-    precision: int | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(i32(1, "scale"), i32(2, "precision"))
+    scale: Annotated[int | None, 1, I32] = None
+    precision: Annotated[int | None, 2, I32] = None
 
 
-@dataclass(slots=True)
+@structure
 class UnitAnnotation(Structure):
     """TimeUnit, a union."""
 
-    MILLIS: Empty | None = None
-    MICROS: Empty | None = None
-    NANOS: Empty | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(
-        structure(1, "MILLIS", Empty), structure(2, "MICROS", Empty), structure(3, "NANOS", Empty)
-    )
+    MILLIS: Annotated[Empty | None, 1] = None
+    MICROS: Annotated[Empty | None, 2] = None
+    NANOS: Annotated[Empty | None, 3] = None
 
 
-@dataclass(slots=True)
+@structure
 class TimeAnnotation(Structure):
     """TimeType and TimestampType, which have the same fields."""
 
-    isAdjustedToUTC: bool | None = None  # noqa: N815  # the name in parquet.thrift
-    unit: UnitAnnotation | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(boolean(1, "isAdjustedToUTC"), structure(2, "unit", UnitAnnotation))
+    isAdjustedToUTC: Annotated[bool | None, 1] = None  # noqa: N815  # the name in parquet.thrift
+    unit: Annotated[UnitAnnotation | None, 2] = None
 
 
-@dataclass(slots=True)
+@structure
 class IntegerAnnotation(Structure):
     """IntType."""
 
-    bitWidth: int | None = None  # noqa: N815  # the name in parquet.thrift
-    isSigned: bool | None = None  # noqa: N815  # the name in parquet.thrift
-    thrift_spec: ClassVar[ThriftSpec] = spec(i8(1, "bitWidth"), boolean(2, "isSigned"))
+    bitWidth: Annotated[int | None, 1, I8] = None  # noqa: N815  # the name in parquet.thrift
+    isSigned: Annotated[bool | None, 2] = None  # noqa: N815  # the name in parquet.thrift
 
 
-@dataclass(slots=True)
+@structure
 class Annotation(Structure):
     """LogicalType, a union; irrelevant members are not declared, so they decode to an empty one."""
 
-    STRING: Empty | None = None
-    LIST: Empty | None = None
-    DECIMAL: DecimalAnnotation | None = None
-    DATE: Empty | None = None
-    TIME: TimeAnnotation | None = None
-    TIMESTAMP: TimeAnnotation | None = None
-    INTEGER: IntegerAnnotation | None = None
-    UUID: Empty | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(
-        structure(1, "STRING", Empty),
-        structure(3, "LIST", Empty),
-        structure(5, "DECIMAL", DecimalAnnotation),
-        structure(6, "DATE", Empty),
-        structure(7, "TIME", TimeAnnotation),
-        structure(8, "TIMESTAMP", TimeAnnotation),
-        structure(10, "INTEGER", IntegerAnnotation),
-        structure(14, "UUID", Empty),
-    )
+    STRING: Annotated[Empty | None, 1] = None
+    LIST: Annotated[Empty | None, 3] = None
+    DECIMAL: Annotated[DecimalAnnotation | None, 5] = None
+    DATE: Annotated[Empty | None, 6] = None
+    TIME: Annotated[TimeAnnotation | None, 7] = None
+    TIMESTAMP: Annotated[TimeAnnotation | None, 8] = None
+    INTEGER: Annotated[IntegerAnnotation | None, 10] = None
+    UUID: Annotated[Empty | None, 14] = None
 
 
-@dataclass(slots=True)
+@structure
 class SchemaElement(Structure):
     """One node of the schema tree; the tree is a list in depth-first order."""
 
-    type: int | None = None
-    type_length: int | None = None
-    repetition_type: int | None = None
-    name: str = ""
-    num_children: int | None = None
-    converted_type: int | None = None
-    scale: int | None = None
-    precision: int | None = None
-    field_id: int | None = None
-    logicalType: Annotation | None = None  # noqa: N815  # the name in parquet.thrift
-    thrift_spec: ClassVar[ThriftSpec] = spec(
-        i32(1, "type"),
-        i32(2, "type_length"),
-        i32(3, "repetition_type"),
-        text(4, "name"),
-        i32(5, "num_children"),
-        i32(6, "converted_type"),
-        i32(7, "scale"),
-        i32(8, "precision"),
-        i32(9, "field_id"),
-        structure(10, "logicalType", Annotation),
-    )
+    type: Annotated[int | None, 1, I32] = None
+    type_length: Annotated[int | None, 2, I32] = None
+    repetition_type: Annotated[int | None, 3, I32] = None
+    name: Annotated[str, 4] = ""
+    num_children: Annotated[int | None, 5, I32] = None
+    converted_type: Annotated[int | None, 6, I32] = None
+    scale: Annotated[int | None, 7, I32] = None
+    precision: Annotated[int | None, 8, I32] = None
+    field_id: Annotated[int | None, 9, I32] = None
+    logicalType: Annotated[Annotation | None, 10] = None  # noqa: N815  # the name in parquet.thrift
 
 
-@dataclass(slots=True)
+@structure
 class Statistics(Structure):
     """Statistics of a chunk, without the deprecated min and max (fields 1 and 2), whose order is undefined."""
 
-    null_count: int | None = None
-    distinct_count: int | None = None
-    max_value: bytes | None = None
-    min_value: bytes | None = None
-    is_max_value_exact: bool | None = None
-    is_min_value_exact: bool | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(
-        i64(3, "null_count"),
-        i64(4, "distinct_count"),
-        binary(5, "max_value"),
-        binary(6, "min_value"),
-        boolean(7, "is_max_value_exact"),
-        boolean(8, "is_min_value_exact"),
-    )
+    null_count: Annotated[int | None, 3, I64] = None
+    distinct_count: Annotated[int | None, 4, I64] = None
+    max_value: Annotated[bytes | None, 5] = None
+    min_value: Annotated[bytes | None, 6] = None
+    is_max_value_exact: Annotated[bool | None, 7] = None
+    is_min_value_exact: Annotated[bool | None, 8] = None
 
 
-@dataclass(slots=True)
+@structure
 class ColumnMetaData(Structure):
     """Places and contents of the pages of a chunk."""
 
-    type: int = ABSENT
-    encodings: list[int] = field(default_factory=list)
-    path_in_schema: list[str] = field(default_factory=list)
-    codec: int = ABSENT
-    num_values: int = ABSENT
-    total_uncompressed_size: int | None = None
-    total_compressed_size: int = ABSENT
-    data_page_offset: int = ABSENT
-    dictionary_page_offset: int | None = None
-    statistics: Statistics | None = None
-    bloom_filter_offset: int | None = None
-    bloom_filter_length: int | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(
-        i32(1, "type"),
-        (2, TType.LIST, "encodings", (TType.I32, None, False), None),
-        (3, TType.LIST, "path_in_schema", (TType.STRING, "UTF8", False), None),
-        i32(4, "codec"),
-        i64(5, "num_values"),
-        i64(6, "total_uncompressed_size"),
-        i64(7, "total_compressed_size"),
-        i64(9, "data_page_offset"),
-        i64(11, "dictionary_page_offset"),
-        structure(12, "statistics", Statistics),
-        i64(14, "bloom_filter_offset"),
-        i32(15, "bloom_filter_length"),
-    )
+    type: Annotated[int, 1, I32] = ABSENT
+    encodings: Annotated[list[int], 2, I32] = field(default_factory=list)
+    path_in_schema: Annotated[list[str], 3] = field(default_factory=list)
+    codec: Annotated[int, 4, I32] = ABSENT
+    num_values: Annotated[int, 5, I64] = ABSENT
+    total_uncompressed_size: Annotated[int | None, 6, I64] = None
+    total_compressed_size: Annotated[int, 7, I64] = ABSENT
+    data_page_offset: Annotated[int, 9, I64] = ABSENT
+    dictionary_page_offset: Annotated[int | None, 11, I64] = None
+    statistics: Annotated[Statistics | None, 12] = None
+    bloom_filter_offset: Annotated[int | None, 14, I64] = None
+    bloom_filter_length: Annotated[int | None, 15, I32] = None
 
 
-@dataclass(slots=True)
+@structure
 class ColumnChunk(Structure):
     """One column of one row group."""
 
-    file_path: str | None = None
-    file_offset: int = 0
-    meta_data: ColumnMetaData | None = None
-    offset_index_offset: int | None = None
-    offset_index_length: int | None = None
-    column_index_offset: int | None = None
-    column_index_length: int | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(
-        text(1, "file_path"),
-        i64(2, "file_offset"),
-        structure(3, "meta_data", ColumnMetaData),
-        i64(4, "offset_index_offset"),
-        i32(5, "offset_index_length"),
-        i64(6, "column_index_offset"),
-        i32(7, "column_index_length"),
-    )
+    file_path: Annotated[str | None, 1] = None
+    file_offset: Annotated[int, 2, I64] = 0
+    meta_data: Annotated[ColumnMetaData | None, 3] = None
+    offset_index_offset: Annotated[int | None, 4, I64] = None
+    offset_index_length: Annotated[int | None, 5, I32] = None
+    column_index_offset: Annotated[int | None, 6, I64] = None
+    column_index_length: Annotated[int | None, 7, I32] = None
 
 
-@dataclass(slots=True)
+@structure
 class SortingColumn(Structure):
     """One column of a declared sort order."""
 
-    column_idx: int = ABSENT
-    descending: bool | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(i32(1, "column_idx"), boolean(2, "descending"))
+    column_idx: Annotated[int, 1, I32] = ABSENT
+    descending: Annotated[bool | None, 2] = None
 
 
-@dataclass(slots=True)
+@structure
 class RowGroup(Structure):
     """One row group."""
 
-    columns: list[ColumnChunk] = field(default_factory=list)
-    total_byte_size: int | None = None
-    num_rows: int = ABSENT
-    sorting_columns: list[SortingColumn] | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(
-        structures(1, "columns", ColumnChunk),
-        i64(2, "total_byte_size"),
-        i64(3, "num_rows"),
-        structures(4, "sorting_columns", SortingColumn),
-    )
+    columns: Annotated[list[ColumnChunk], 1] = field(default_factory=list)
+    total_byte_size: Annotated[int | None, 2, I64] = None
+    num_rows: Annotated[int, 3, I64] = ABSENT
+    sorting_columns: Annotated[list[SortingColumn] | None, 4] = None
 
 
-@dataclass(slots=True)
+@structure
 class KeyValue(Structure):
     """One entry of the file's own metadata."""
 
-    key: str = ""
-    value: str | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(text(1, "key"), text(2, "value"))
+    key: Annotated[str, 1] = ""
+    value: Annotated[str | None, 2] = None
 
 
-@dataclass(slots=True)
+@structure
 class ColumnOrder(Structure):
     """How the min and max values of one column were ordered, a union; newer orders decode to an empty one."""
 
-    TYPE_ORDER: Empty | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(structure(1, "TYPE_ORDER", Empty))
+    TYPE_ORDER: Annotated[Empty | None, 1] = None
 
 
-@dataclass(slots=True)
+@structure
 class FileMetaData(Structure):
     """The footer."""
 
-    version: int = 1
-    schema: list[SchemaElement] = field(default_factory=list)
-    num_rows: int = ABSENT
-    row_groups: list[RowGroup] = field(default_factory=list)
-    key_value_metadata: list[KeyValue] | None = None
-    created_by: str | None = None
-    column_orders: list[ColumnOrder] | None = None
-    encryption_algorithm: Empty | None = None
+    version: Annotated[int, 1, I32] = 1
+    schema: Annotated[list[SchemaElement], 2] = field(default_factory=list)
+    num_rows: Annotated[int, 3, I64] = ABSENT
+    row_groups: Annotated[list[RowGroup], 4] = field(default_factory=list)
+    key_value_metadata: Annotated[list[KeyValue] | None, 5] = None
+    created_by: Annotated[str | None, 6] = None
+    column_orders: Annotated[list[ColumnOrder] | None, 7] = None
+    encryption_algorithm: Annotated[Empty | None, 8] = None
     """Present where columns are encrypted behind a readable footer."""
-    thrift_spec: ClassVar[ThriftSpec] = spec(
-        i32(1, "version"),
-        structures(2, "schema", SchemaElement),
-        i64(3, "num_rows"),
-        structures(4, "row_groups", RowGroup),
-        structures(5, "key_value_metadata", KeyValue),
-        text(6, "created_by"),
-        structures(7, "column_orders", ColumnOrder),
-        structure(8, "encryption_algorithm", Empty),
-    )
 
 
 @dataclass(slots=True)
 class FileMetaDataAlone(FileMetaData):
     """The footer without its row groups, which are skipped."""
 
-    thrift_spec: ClassVar[ThriftSpec] = tuple(
-        None if declared is None or declared[2] == "row_groups" else declared for declared in FileMetaData.thrift_spec
-    )
+
+FileMetaDataAlone.thrift_spec = tuple(
+    None if declared is None or declared[2] == "row_groups" else declared for declared in FileMetaData.thrift_spec
+)
 
 
-ROW_GROUPS_FIELD = 4
-"""Number of the footer's field that lists its row groups."""
-
-
-@dataclass(slots=True)
+@structure
 class BloomAlgorithm(Structure):
     """BloomFilterAlgorithm, a union; unknown members decode to an empty one."""
 
-    BLOCK: Empty | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(structure(1, "BLOCK", Empty))
+    BLOCK: Annotated[Empty | None, 1] = None
 
 
-@dataclass(slots=True)
+@structure
 class BloomHash(Structure):
     """BloomFilterHash, a union; unknown members decode to an empty one."""
 
-    XXHASH: Empty | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(structure(1, "XXHASH", Empty))
+    XXHASH: Annotated[Empty | None, 1] = None
 
 
-@dataclass(slots=True)
+@structure
 class BloomCompression(Structure):
     """BloomFilterCompression, a union; unknown members decode to an empty one."""
 
-    UNCOMPRESSED: Empty | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(structure(1, "UNCOMPRESSED", Empty))
+    UNCOMPRESSED: Annotated[Empty | None, 1] = None
 
 
-@dataclass(slots=True)
+@structure
 class BloomFilterHeader(Structure):
     """The header before the bitset of a bloom filter."""
 
-    numBytes: int = ABSENT  # noqa: N815  # the name in parquet.thrift
-    algorithm: BloomAlgorithm | None = None
-    hash: BloomHash | None = None
-    compression: BloomCompression | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(
-        i32(1, "numBytes"),
-        structure(2, "algorithm", BloomAlgorithm),
-        structure(3, "hash", BloomHash),
-        structure(4, "compression", BloomCompression),
-    )
+    numBytes: Annotated[int, 1, I32] = ABSENT  # noqa: N815  # the name in parquet.thrift
+    algorithm: Annotated[BloomAlgorithm | None, 2] = None
+    hash: Annotated[BloomHash | None, 3] = None
+    compression: Annotated[BloomCompression | None, 4] = None
 
 
-@dataclass(slots=True)
+@structure
 class DataPageHeader(Structure):
     """DataPageHeader."""
 
-    num_values: int | None = None
-    encoding: int | None = None
-    definition_level_encoding: int | None = None
-    repetition_level_encoding: int | None = None
-    statistics: Statistics | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(
-        i32(1, "num_values"),
-        i32(2, "encoding"),
-        i32(3, "definition_level_encoding"),
-        i32(4, "repetition_level_encoding"),
-        structure(5, "statistics", Statistics),
-    )
+    num_values: Annotated[int | None, 1, I32] = None
+    encoding: Annotated[int | None, 2, I32] = None
+    definition_level_encoding: Annotated[int | None, 3, I32] = None
+    repetition_level_encoding: Annotated[int | None, 4, I32] = None
+    statistics: Annotated[Statistics | None, 5] = None
 
 
-@dataclass(slots=True)
+@structure
 class DictionaryPageHeader(Structure):
     """DictionaryPageHeader."""
 
-    num_values: int | None = None
-    encoding: int | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(i32(1, "num_values"), i32(2, "encoding"))
+    num_values: Annotated[int | None, 1, I32] = None
+    encoding: Annotated[int | None, 2, I32] = None
 
 
-@dataclass(slots=True)
+@structure
 class DataPageHeaderV2(Structure):
     """DataPageHeaderV2."""
 
-    num_values: int | None = None
-    num_nulls: int | None = None
-    num_rows: int | None = None
-    encoding: int | None = None
-    definition_levels_byte_length: int | None = None
-    repetition_levels_byte_length: int | None = None
-    is_compressed: bool | None = None
+    num_values: Annotated[int | None, 1, I32] = None
+    num_nulls: Annotated[int | None, 2, I32] = None
+    num_rows: Annotated[int | None, 3, I32] = None
+    encoding: Annotated[int | None, 4, I32] = None
+    definition_levels_byte_length: Annotated[int | None, 5, I32] = None
+    repetition_levels_byte_length: Annotated[int | None, 6, I32] = None
+    is_compressed: Annotated[bool | None, 7] = None
     """Of the values; the levels never are. None means true."""
-    statistics: Statistics | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(
-        i32(1, "num_values"),
-        i32(2, "num_nulls"),
-        i32(3, "num_rows"),
-        i32(4, "encoding"),
-        i32(5, "definition_levels_byte_length"),
-        i32(6, "repetition_levels_byte_length"),
-        boolean(7, "is_compressed"),
-        structure(8, "statistics", Statistics),
-    )
+    statistics: Annotated[Statistics | None, 8] = None
 
 
-@dataclass(slots=True)
+@structure
 class PageHeader(Structure):
     """PageHeader: sizes of the body, and the header of the page's own type."""
 
-    type: int | None = None
-    uncompressed_page_size: int | None = None
-    compressed_page_size: int | None = None
-    crc: int | None = None
-    data_page_header: DataPageHeader | None = None
-    dictionary_page_header: DictionaryPageHeader | None = None
-    data_page_header_v2: DataPageHeaderV2 | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(
-        i32(1, "type"),
-        i32(2, "uncompressed_page_size"),
-        i32(3, "compressed_page_size"),
-        i32(4, "crc"),
-        structure(5, "data_page_header", DataPageHeader),
-        structure(7, "dictionary_page_header", DictionaryPageHeader),
-        structure(8, "data_page_header_v2", DataPageHeaderV2),
-    )
+    type: Annotated[int | None, 1, I32] = None
+    uncompressed_page_size: Annotated[int | None, 2, I32] = None
+    compressed_page_size: Annotated[int | None, 3, I32] = None
+    crc: Annotated[int | None, 4, I32] = None
+    data_page_header: Annotated[DataPageHeader | None, 5] = None
+    dictionary_page_header: Annotated[DictionaryPageHeader | None, 7] = None
+    data_page_header_v2: Annotated[DataPageHeaderV2 | None, 8] = None
 
 
-@dataclass(slots=True)
+@structure
 class PageLocation(Structure):
     """PageLocation: one data page; the dictionary page is not listed."""
 
-    offset: int = ABSENT
-    compressed_page_size: int = ABSENT
+    offset: Annotated[int, 1, I64] = ABSENT
+    compressed_page_size: Annotated[int, 2, I32] = ABSENT
     """Bytes in the file, header included."""
-    first_row_index: int = ABSENT
-    thrift_spec: ClassVar[ThriftSpec] = spec(
-        i64(1, "offset"), i32(2, "compressed_page_size"), i64(3, "first_row_index")
-    )
+    first_row_index: Annotated[int, 3, I64] = ABSENT
 
 
-@dataclass(slots=True)
+@structure
 class OffsetIndex(Structure):
     """OffsetIndex: the places and rows of the data pages of a chunk."""
 
-    page_locations: list[PageLocation] = field(default_factory=list)
-    thrift_spec: ClassVar[ThriftSpec] = spec(structures(1, "page_locations", PageLocation))
+    page_locations: Annotated[list[PageLocation], 1] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@structure
 class ColumnIndex(Structure):
     """ColumnIndex: the bounds of the data pages of a chunk, without their order, which is not checked."""
 
-    null_pages: list[bool] = field(default_factory=list)
-    min_values: list[bytes] = field(default_factory=list)
-    max_values: list[bytes] = field(default_factory=list)
-    null_counts: list[int] | None = None
-    thrift_spec: ClassVar[ThriftSpec] = spec(
-        (1, TType.LIST, "null_pages", (TType.BOOL, None, False), None),
-        (2, TType.LIST, "min_values", (TType.STRING, "BINARY", False), None),
-        (3, TType.LIST, "max_values", (TType.STRING, "BINARY", False), None),
-        (5, TType.LIST, "null_counts", (TType.I64, None, False), None),
-    )
+    null_pages: Annotated[list[bool], 1] = field(default_factory=list)
+    min_values: Annotated[list[bytes], 2] = field(default_factory=list)
+    max_values: Annotated[list[bytes], 3] = field(default_factory=list)
+    null_counts: Annotated[list[int] | None, 5, I64] = None

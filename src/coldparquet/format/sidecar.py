@@ -23,14 +23,17 @@ from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.parquet_footer import WRITER_CODE
 from coldparquet.format.sidecar_chunks import BlockTable, RowGroupTable
-from coldparquet.format.sidecar_footer import (
+from coldparquet.format.sidecar_header import (
+    ColumnSchema,
     SidecarFooter,
+    SidecarHeader,
     check_required_flags,
     checksum_mismatch,
     locate_footer,
+    parse_header,
     parse_sidecar_footer,
+    shared_schema,
 )
-from coldparquet.format.sidecar_header import ColumnSchema, SidecarHeader, parse_header, shared_schema
 from coldparquet.format.type_codes import DESIGNATED_BIT
 from coldparquet.format.types import FOREIGN_ANNOTATIONS_CODE, parse_foreign_annotations
 from coldparquet.ranges import ByteRange
@@ -96,7 +99,9 @@ def check_footer_place(footer: SidecarFooter, header: SidecarHeader, *, path: st
     if is_exact and footer.row_group_count:
         return
     # Bit 2 without its required half counts as unknown: parse_sidecar_footer left its section alone.
-    known = layout.KNOWN_FOOTER_FLAGS if footer.covering_index_offset else layout.KNOWN_FOOTER_FLAGS_WITHOUT_COVERING
+    known = (
+        layout.KNOWN_FOOTER_FLAGS if footer.covering_entries is not None else layout.KNOWN_FOOTER_FLAGS_WITHOUT_COVERING
+    )
     unknown = footer.feature_flags & ~known | header.feature_flags & ~layout.KNOWN_HEADER_FLAGS
     if not (is_exact or unknown) or not _is_placed_well(footer, header, path):
         raise FormatError(
@@ -146,7 +151,8 @@ def verify_chain(sidecar: Sidecar) -> tuple[SidecarFooter, ...]:
 
 
 def _broken_chain(message: str, footer: SidecarFooter, path: str | None) -> FormatError:
-    return FormatError(message, path=path, offset=footer.offset + 24, field="prev_parquet_meta_file_size")
+    place = footer.offset + layout.FOOTER.offset("previous_size_bytes")
+    return FormatError(message, path=path, offset=place, field="prev_parquet_meta_file_size")
 
 
 def parse_sidecar(
@@ -391,15 +397,12 @@ class Sidecar(RowGroupTable):
         """See :class:`RowGroupTable`."""
         # Offsets are stored divided by 8, which is the number of the word.
         first_words = self.footer.block_entries.astype(np.int64)
-        strides = np.diff(first_words)
-        is_regular = len(strides) > 0 and strides[0] > 0 and bool((strides == strides[0]).all())
         return BlockTable(
             file=self.file,
             words=np.frombuffer(self.file, "<u8", self.size_bytes // layout.WORD_BYTES),
             first_words=first_words,
             snapshot_starts=np.zeros(len(first_words), np.int64),
             snapshot_stops=np.full(len(first_words), self.size_bytes),
-            stride_words=int(strides[0]) if is_regular else None,
             column_count=self.column_count,
             path=self.path,
         )
@@ -539,7 +542,6 @@ def _joined_blocks(sidecars: Sequence[Sidecar], counts: Sequence[int], *, path: 
         first_words=first_words + np.repeat(begins // layout.WORD_BYTES, counts),
         snapshot_starts=np.repeat(begins, counts),
         snapshot_stops=np.repeat(begins + sizes, counts),
-        stride_words=None,
         column_count=sidecars[0].column_count,
         path=path,
     )

@@ -1,7 +1,7 @@
 """Provides the chunks of one column over all row groups, as numpy arrays for planning.
 
 Planning reads the same few fields of a few columns for every row group. Blocks start at multiples of 8 and a chunk is
-eight u64 words, so a field over all row groups is one gather of words; no Python object per chunk exists.
+eight u64 words, so the chunks of a column are one gather of records; no Python object per chunk exists.
 
 A `RowGroupTable` has row groups with their columns, chunks and statistics. One sidecar is such a table. So is a stack
 of several (:mod:`coldparquet.format.sidecar`), so the same few array operations plan thousands of partitions as one.
@@ -47,61 +47,57 @@ class BlockTable:
     """Byte at which the snapshot of each block begins, shape (row groups,): 0 but where several are joined."""
     snapshot_stops: npt.NDArray[np.int64]
     """Byte at which the snapshot of each block ends, shape (row groups,): no bound reaches behind it."""
-    stride_words: int | None
-    """Distance from each block to the next where it is constant, as it is without out-of-line bytes."""
     column_count: int
     path: str | None
 
-    def gather(self, word: int) -> npt.NDArray[np.uint64]:
-        """Return one word of every block, counted from the start of the block, shape (row groups,)."""
-        if self.stride_words is None:
-            return _read_only(self.words[word:].take(self.first_words))
-        start = int(self.first_words[0]) + word
-        stop = start + self.stride_words * (len(self.first_words) - 1) + 1
-        return _read_only(self.words[start : stop : self.stride_words].copy())
+    @property
+    def row_counts(self) -> npt.NDArray[np.uint64]:
+        """Rows of each row group as stored, with which its block begins."""
+        return self.words[self.first_words]
 
-    def chunk_words(self, row_groups: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]) -> npt.NDArray[np.uint64]:
-        """Return all words of some chunks as stored, shape (row groups, columns, `sidecar_layout.CHUNK_WORDS`)."""
-        first_words = self.first_words[row_groups, np.newaxis] + (1 + layout.CHUNK_WORDS * columns)
-        # A view with the words from each word on: what it repeats is not copied.
-        word_bytes = layout.WORD_BYTES
-        shape = (max(len(self.words) - layout.CHUNK_WORDS + 1, 0), layout.CHUNK_WORDS)
-        windows = np.ndarray(shape, self.words.dtype, self.words, strides=(word_bytes, word_bytes))
-        found: npt.NDArray[np.uint64] = windows[first_words]
-        return found
+    def chunks(self, row_groups: npt.NDArray[np.intp] | slice, columns: npt.NDArray[np.intp]) -> npt.NDArray[np.void]:
+        """Return some chunks as stored: `sidecar_layout.COLUMN_CHUNK`, shape (row groups, columns)."""
+        # A view of the chunk that would begin at each word. Opaque, since numpy copies fields one by one.
+        count = max(len(self.words) - layout.CHUNK_WORDS + 1, 0)
+        chunk = f"V{layout.COLUMN_CHUNK.size}"
+        chunks: npt.NDArray[np.void] = np.ndarray((count,), chunk, self.words, strides=(layout.WORD_BYTES,))
+        first_words = self.first_words[row_groups, np.newaxis]
+        return _read_only(chunks[first_words + (1 + layout.CHUNK_WORDS * columns)].view(layout.COLUMN_CHUNK.dtype))
 
-    def gather_from_chunks(self, word: int) -> npt.NDArray[np.uint64]:
-        """Return one word of every chunk (`sidecar_layout.CHUNK_*_WORD`) as stored, shape (row groups, columns)."""
-        # A view with the word of all columns of a block that would begin there, from each word on.
-        chunk_bytes = layout.CHUNK_WORDS * layout.WORD_BYTES
-        reach_words = layout.CHUNK_WORDS * (self.column_count - 1) + 1
+    def chunk_field(self, field: str) -> npt.NDArray[Any]:
+        """Return one field of every chunk as stored, shape (row groups, columns)."""
+        # A view of the chunks of the block that would begin at each word.
+        reach_words = 1 + layout.CHUNK_WORDS * self.column_count
         shape = (max(len(self.words) - reach_words + 1, 0), self.column_count)
-        rows = np.ndarray(shape, self.words.dtype, self.words, strides=(layout.WORD_BYTES, chunk_bytes))
-        found: npt.NDArray[np.uint64] = rows[self.first_words + (1 + word)]
-        return found
+        strides = (layout.WORD_BYTES, layout.COLUMN_CHUNK.size)
+        offset = layout.WORD_BYTES + layout.COLUMN_CHUNK.offset(field)
+        kind = layout.COLUMN_CHUNK.dtype[field]
+        fields: npt.NDArray[Any] = np.ndarray(shape, kind, self.words, offset if shape[0] else 0, strides)
+        return fields[self.first_words]
 
-    def offset_of(self, row_group: int, word: int) -> int:
-        """Return the byte offset in the file of one word of one block."""
-        return (int(self.first_words[row_group]) + word) * layout.WORD_BYTES
+    def offset_of(self, row_group: int, column: int, field: str) -> int:
+        """Return the byte offset in the file of one field of one chunk."""
+        chunk = layout.WORD_BYTES * int(self.first_words[row_group]) + layout.block_bytes(column)
+        return chunk + layout.COLUMN_CHUNK.offset(field)
 
-    def gather_count(self, word: int, name: str) -> npt.NDArray[np.int64]:
-        """Return one word of every block as signed numbers."""
-        values = self.gather(word)
+    def counts(self, values: npt.NDArray[np.uint64], field: str, column: int | None = None) -> npt.NDArray[np.int64]:
+        """Return numbers of every block, or of the chunks of a column, as signed ones."""
         if len(values) and values.max() > _LARGEST_I64:
             row_group = int(values.argmax())
+            block = layout.WORD_BYTES * int(self.first_words[row_group])
             raise FormatError(
-                f"{name} of row group {row_group} is {int(values[row_group])}, beyond any file",
+                f"{field} of row group {row_group} is {int(values[row_group])}, beyond any file",
                 kind="InvalidValue",
                 path=self.path,
-                offset=self.offset_of(row_group, word),
-                field=name,
+                offset=block if column is None else self.offset_of(row_group, column, field),
+                field=field,
                 row_group=row_group,
             )
-        return values.view(np.int64)
+        return values.astype(np.int64)
 
 
 class ChunkColumn:
-    """The chunks of one column: each property is an array over the row groups, gathered on first use and read-only.
+    """The chunks of one column: each property is an array over the row groups, made on first use and read-only.
 
     Args:
         blocks: The blocks of the snapshot.
@@ -110,96 +106,74 @@ class ChunkColumn:
 
     def __init__(self, blocks: BlockTable, column_index: int) -> None:
         self._blocks = blocks
-        self._first_word = 1 + layout.CHUNK_WORDS * column_index
         self.column_index = column_index
 
     @cached_property
-    def _packed(self) -> npt.NDArray[np.uint8]:
-        """The bytes of the packed words, shape (row groups, 8)."""
-        words = self._blocks.gather(self._first_word + layout.CHUNK_PACKED_WORD)
-        return words.astype("<u8", copy=False).view(np.uint8).reshape(-1, layout.WORD_BYTES)
+    def stored(self) -> npt.NDArray[np.void]:
+        """The chunks as stored and unchecked: `sidecar_layout.COLUMN_CHUNK`, shape (row groups,)."""
+        return self._blocks.chunks(slice(None), np.array([self.column_index], np.intp))[:, 0]
 
     @property
     def codec(self) -> npt.NDArray[np.uint8]:
         """Compression codec as stored; numbers above 7 are not Parquet codecs."""
-        return self._packed[:, 0]
+        return self.stored["codec"]
 
     @property
     def encodings(self) -> npt.NDArray[np.uint8]:
         """Mask of `sidecar_layout.ENCODING_*`."""
-        return self._packed[:, 1]
-
-    @property
-    def stat_flags(self) -> npt.NDArray[np.uint8]:
-        """Mask of `sidecar_layout.STAT_*`."""
-        return self._packed[:, 2]
-
-    @property
-    def stat_sizes(self) -> npt.NDArray[np.uint8]:
-        """Inline byte lengths: min in the low nibble, max in the high one."""
-        return self._packed[:, 3]
-
-    @cached_property
-    def reserved(self) -> npt.NDArray[np.uint32]:
-        """The reserved field, which writers set to 0."""
-        words = self._blocks.gather(self._first_word + layout.CHUNK_PACKED_WORD)
-        return (words >> np.uint64(32)).astype(np.uint32)
+        return self.stored["encodings"]
 
     @cached_property
     def num_values(self) -> npt.NDArray[np.int64]:
         """Number of values, nulls included; for arrays not the number of rows."""
-        return self._count(layout.CHUNK_NUM_VALUES_WORD, "num_values")
+        return self._count("num_values")
 
     @cached_property
     def byte_range_start(self) -> npt.NDArray[np.int64]:
         """First byte of the chunk in the Parquet file."""
-        return self._count(layout.CHUNK_BYTE_RANGE_START_WORD, "byte_range_start")
+        return self._count("byte_range_start")
 
     @cached_property
     def total_compressed_bytes(self) -> npt.NDArray[np.int64]:
         """Length of the chunk in the Parquet file."""
-        return self._count(layout.CHUNK_TOTAL_COMPRESSED_WORD, "total_compressed")
+        return self._count("total_compressed")
 
     @cached_property
     def null_count(self) -> npt.NDArray[np.int64]:
         """Number of nulls; 0 where it is unknown."""
-        return self._count(layout.CHUNK_NULL_COUNT_WORD, "null_count", self.has_null_count)
+        return self._count("null_count", self.has_null_count)
 
     @cached_property
     def has_null_count(self) -> npt.NDArray[np.bool_]:
         """Whether the number of nulls is known."""
-        return _have(self.stat_flags, layout.STAT_NULL_COUNT_PRESENT)
+        return _have(self.stored["stat_flags"], layout.STAT_NULL_COUNT_PRESENT)
 
     @cached_property
     def distinct_count(self) -> npt.NDArray[np.int64]:
         """Number of distinct values; 0 where it is unknown."""
-        return self._count(layout.CHUNK_DISTINCT_COUNT_WORD, "distinct_count", self.has_distinct_count)
+        return self._count("distinct_count", self.has_distinct_count)
 
     @cached_property
     def has_distinct_count(self) -> npt.NDArray[np.bool_]:
         """Whether the number of distinct values is known."""
-        return _have(self.stat_flags, layout.STAT_DISTINCT_COUNT_PRESENT)
+        return _have(self.stored["stat_flags"], layout.STAT_DISTINCT_COUNT_PRESENT)
 
     @cached_property
     def min(self) -> RawBounds:
         """Lower bounds."""
-        return RawBounds(self._blocks, self._first_word + layout.CHUNK_MIN_WORD, self._packed, is_max=False)
+        return RawBounds(self._blocks, self.stored, is_max=False)
 
     @cached_property
     def max(self) -> RawBounds:
         """Upper bounds."""
-        return RawBounds(self._blocks, self._first_word + layout.CHUNK_MAX_WORD, self._packed, is_max=True)
+        return RawBounds(self._blocks, self.stored, is_max=True)
 
-    def raw_word(self, word: int) -> npt.NDArray[np.uint64]:
-        """Return one word of each chunk (`sidecar_layout.CHUNK_*_WORD`) as stored, unchecked."""
-        return self._blocks.gather(self._first_word + word)
-
-    def _count(self, word: int, name: str, known: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.int64]:
-        if known is None:
-            return self._blocks.gather_count(self._first_word + word, name)
-        if not known.any():
+    def _count(self, field: str, known: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.int64]:
+        values = self.stored[field]
+        if known is not None and not known.any():
             return _read_only(np.zeros(len(known), np.int64))
-        return _read_only(np.where(known, self._blocks.gather_count(self._first_word + word, name), 0))
+        counts = self._blocks.counts(values, field, self.column_index)
+        return _read_only(counts if known is None else np.where(known, counts, 0))
 
 
 class RawBounds:
@@ -211,28 +185,23 @@ class RawBounds:
 
     Args:
         blocks: The blocks of the snapshot.
-        word: Which word of each block holds the bound.
-        packed: The bytes of the packed words, which hold flags and inline sizes of both sides, shape (row groups, 8).
+        chunks: The chunks of the column as stored.
         is_max: Whether this is the upper side.
     """
 
-    def __init__(self, blocks: BlockTable, word: int, packed: npt.NDArray[np.uint8], *, is_max: bool) -> None:
+    def __init__(self, blocks: BlockTable, chunks: npt.NDArray[np.void], *, is_max: bool) -> None:
         self._blocks = blocks
-        self._word = word
-        self._packed = packed
-        self._is_max = is_max
-
-    @cached_property
-    def _flags(self) -> npt.NDArray[np.uint8]:
+        self._flags: npt.NDArray[np.uint8] = chunks["stat_flags"] >> (layout.STAT_MAX_SHIFT if is_max else 0)
         """The three flags of this side in the low bits."""
-        flags = self._packed[:, 2]
-        return flags >> np.uint8(layout.STAT_MAX_SHIFT) if self._is_max else flags
+        self._sizes: npt.NDArray[np.uint8] = chunks["stat_sizes"]
+        self._is_max = is_max
+        self.raw: npt.NDArray[np.uint64] = _read_only(chunks["max" if is_max else "min"].copy())
+        """The stored word: the bytes in little-endian order, or the reference to out-of-line bytes."""
 
     @cached_property
     def inline_size(self) -> npt.NDArray[np.uint8]:
         """Byte length of inline bounds as stored; only byte strings need it, and it may be wrong."""
-        sizes = self._packed[:, 3]
-        return sizes >> np.uint8(layout.STAT_SIZE_BITS) if self._is_max else sizes & np.uint8(0x0F)
+        return self._sizes >> layout.STAT_SIZE_BITS if self._is_max else self._sizes & 0x0F
 
     @cached_property
     def present(self) -> npt.NDArray[np.bool_]:
@@ -249,11 +218,6 @@ class RawBounds:
         """Whether the bound is a value of the chunk; false where no bound is stored."""
         return _have(self._flags, layout.STAT_PRESENT | layout.STAT_EXACT)
 
-    @cached_property
-    def raw(self) -> npt.NDArray[np.uint64]:
-        """The stored word: the bytes in little-endian order, or the reference to out-of-line bytes."""
-        return self._blocks.gather(self._word)
-
     def bytes_at(self, row_group: int) -> bytes | None:
         """Return the bytes of one bound; None when it is absent, of length 0, or its reference is invalid."""
         if not self.present[row_group]:
@@ -262,7 +226,8 @@ class RawBounds:
         if self.inlined[row_group]:
             size = int(self.inline_size[row_group])
             return word.to_bytes(layout.WORD_BYTES, "little")[:size] if 0 < size <= layout.MAX_INLINE_BYTES else None
-        start, length = self._out_of_line_start(row_group, word), word & layout.MAX_OUT_OF_LINE_BYTES
+        length = word & layout.MAX_OUT_OF_LINE_BYTES
+        start = int(self._out_of_line_starts(row_group)) + (word >> layout.OUT_OF_LINE_LENGTH_BITS)
         if length == 0 or start + length > self._blocks.snapshot_stops[row_group]:
             return None
         return bytes(self._blocks.file[start : start + length])
@@ -281,9 +246,10 @@ class RawBounds:
         blank = (~np.uint64(0) >> (used_bits >> np.uint64(1))) >> (used_bits - (used_bits >> np.uint64(1)))
         return prefixes & ~blank, lengths
 
-    def _out_of_line_start(self, row_group: int, word: int) -> int:
-        out_of_line = self._blocks.offset_of(row_group, 0) + layout.block_bytes(self._blocks.column_count)
-        return out_of_line + (word >> layout.OUT_OF_LINE_LENGTH_BITS)
+    def _out_of_line_starts(self, row_groups: int | npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
+        """Return where the out-of-line bytes of blocks begin in the file: behind their chunks."""
+        first_words = self._blocks.first_words[row_groups]
+        return first_words * layout.WORD_BYTES + layout.block_bytes(self._blocks.column_count)
 
     def _fetch_out_of_line(
         self, rows: npt.NDArray[np.intp], prefixes: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int64]
@@ -294,7 +260,7 @@ class RawBounds:
         row_lengths = (references & np.uint64(layout.MAX_OUT_OF_LINE_BYTES)).astype(np.int64)
         # At most 2**48 plus an offset in the file: no overflow.
         starts = (references >> np.uint64(layout.OUT_OF_LINE_LENGTH_BITS)).astype(np.int64)
-        starts += self._blocks.first_words[rows] * layout.WORD_BYTES + layout.block_bytes(self._blocks.column_count)
+        starts += self._out_of_line_starts(rows)
         inside = (row_lengths > 0) & (starts + row_lengths <= self._blocks.snapshot_stops[rows])
         rows, starts = rows[inside], starts[inside]
         lengths[rows] = row_lengths[inside]
@@ -386,7 +352,7 @@ class RowGroupTable(ABC):
     @cached_property
     def row_counts(self) -> npt.NDArray[np.int64]:
         """Rows of each row group, shape (row groups,)."""
-        return self.blocks.gather_count(0, "num_rows")
+        return _read_only(self.blocks.counts(self.blocks.row_counts, "num_rows"))
 
     @cached_property
     def columns(self) -> tuple[ColumnDescriptor, ...]:

@@ -16,7 +16,7 @@ from coldparquet.format.sidecar_header import parse_name, parse_repetition
 
 if TYPE_CHECKING:
     from coldparquet.format.sidecar_chunks import RawBounds
-    from coldparquet.format.sidecar_footer import SidecarFooter
+    from coldparquet.format.sidecar_header import SidecarFooter
 
 LONGEST_SHOWN_CONTENT_BYTES = 4096
 """A longer SCRATCHPAD content is described by its length and CRC-32."""
@@ -31,6 +31,18 @@ _CODEC_NAMES = {
     layout.Codec.ZSTD: "Zstd",
     layout.Codec.LZ4_RAW: "Lz4Raw",
 }
+
+
+_PLAIN_FIELDS = (
+    "encodings",
+    "stat_flags",
+    "stat_sizes",
+    "reserved",
+    "num_values",
+    "byte_range_start",
+    "total_compressed",
+)
+"""Fields of a chunk that are shown as they are stored."""
 
 
 def describe_sidecar(
@@ -105,7 +117,7 @@ def _describe_header(sidecar: Sidecar) -> dict[str, Any]:
 
 def _describe_columns(sidecar: Sidecar) -> list[dict[str, Any]]:
     # Read from the table, not from parsed descriptors: an unknown physical type is worth showing.
-    stored_fields = layout.COLUMN_DESCRIPTOR_DTYPE.names or ()
+    stored_fields = layout.COLUMN_DESCRIPTOR.dtype.names or ()
     table = [dict(zip(stored_fields, fields, strict=True)) for fields in sidecar.header.descriptors.tolist()]
     names = [parse_name(sidecar.file, index, path=sidecar.path) for index in range(len(table))]
     columns = []
@@ -136,7 +148,7 @@ def _describe_columns(sidecar: Sidecar) -> list[dict[str, Any]]:
 
 def _describe_row_groups(sidecar: Sidecar) -> list[dict[str, Any]]:
     columns = [_describe_chunks(sidecar, index) for index in range(sidecar.column_count)]
-    row_counts = sidecar.blocks.gather(0).tolist()
+    row_counts = sidecar.blocks.row_counts.tolist()
     row_groups = []
     for index, block_offset in enumerate(sidecar.footer.block_offsets.tolist()):
         row_group: dict[str, Any] = {
@@ -154,44 +166,29 @@ def _describe_row_groups(sidecar: Sidecar) -> list[dict[str, Any]]:
 def _describe_chunks(sidecar: Sidecar, column_index: int) -> list[dict[str, Any]]:
     """Describe the chunk of one column in every row group."""
     chunks = sidecar.chunks(column_index)
-    num_values, starts, compressed, null_counts, distinct_counts = (
-        chunks.raw_word(word).tolist()
-        for word in (
-            layout.CHUNK_NUM_VALUES_WORD,
-            layout.CHUNK_BYTE_RANGE_START_WORD,
-            layout.CHUNK_TOTAL_COMPRESSED_WORD,
-            layout.CHUNK_NULL_COUNT_WORD,
-            layout.CHUNK_DISTINCT_COUNT_WORD,
-        )
-    )
+    names = layout.COLUMN_CHUNK.dtype.names or ()
     described = []
-    for row_group, codec in enumerate(chunks.codec.tolist()):
-        if codec > max(layout.Codec):
+    for row_group, fields in enumerate(chunks.stored.tolist()):
+        stored = dict(zip(names, fields, strict=True))
+        if stored["codec"] > max(layout.Codec):
             raise FormatError(
-                f"codec {codec} of column {column_index} in row group {row_group} is none of Parquet's",
+                f"codec {stored['codec']} of column {column_index} in row group {row_group} is none of Parquet's",
                 kind="InvalidValue",
                 path=sidecar.path,
-                offset=int(sidecar.footer.block_offsets[row_group])
-                + layout.ROW_COUNT.size
-                + layout.COLUMN_CHUNK.size * column_index,
+                offset=sidecar.blocks.offset_of(row_group, column_index, "codec"),
                 field="codec",
                 row_group=row_group,
             )
+        has_nulls, has_distinct = chunks.has_null_count[row_group], chunks.has_distinct_count[row_group]
         described.append(
             {
-                "codec": codec,
-                "codec_name": _CODEC_NAMES[layout.Codec(codec)],
-                "encodings": int(chunks.encodings[row_group]),
-                "stat_flags": int(chunks.stat_flags[row_group]),
-                "stat_sizes": int(chunks.stat_sizes[row_group]),
-                "reserved": int(chunks.reserved[row_group]),
-                "num_values": num_values[row_group],
-                "byte_range_start": starts[row_group],
-                "total_compressed": compressed[row_group],
-                "null_count": null_counts[row_group] if chunks.has_null_count[row_group] else None,
-                "null_count_raw": null_counts[row_group],
-                "distinct_count": distinct_counts[row_group] if chunks.has_distinct_count[row_group] else None,
-                "distinct_count_raw": distinct_counts[row_group],
+                "codec": stored["codec"],
+                "codec_name": _CODEC_NAMES[layout.Codec(stored["codec"])],
+                **{field: stored[field] for field in _PLAIN_FIELDS},
+                "null_count": stored["null_count"] if has_nulls else None,
+                "null_count_raw": stored["null_count"],
+                "distinct_count": stored["distinct_count"] if has_distinct else None,
+                "distinct_count_raw": stored["distinct_count"],
                 "min": _describe_bound(chunks.min, row_group),
                 "max": _describe_bound(chunks.max, row_group),
             }

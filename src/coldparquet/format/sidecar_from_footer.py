@@ -35,7 +35,7 @@ from coldparquet.format.parquet_footer import (
     writer_entry,
 )
 from coldparquet.format.parquet_schema import list_optionals_of_levels
-from coldparquet.format.sidecar_footer import ScratchpadEntry
+from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_layout import PhysicalType, Repetition, column_flags
 from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.format.type_codes import (

@@ -8,7 +8,7 @@ A sidecar is little-endian and has four parts::
     trailer     4 bytes: the length of the footer, which locates the footer from the end
 
 An update appends blocks and another footer behind the old trailer, so one file can hold many footers; see
-`coldparquet.format.sidecar_footer` for the chain that links them. "Section" in the comments below means a section
+`coldparquet.format.sidecar_header` for the chain that links them. "Section" in the comments below means a section
 of QuestDB's `docs/parquet-metadata.md`.
 """
 
@@ -19,6 +19,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from coldparquet.format.binary import Record
+
 # --- Header, section "File header" -----------------------------------------------------------------------------------
 
 COMMITTED_SIZE = struct.Struct("<Q")
@@ -27,30 +29,32 @@ COMMITTED_SIZE = struct.Struct("<Q")
 CHECKSUM_START = 8
 """First byte that the CRC-32 of a footer covers: everything behind the committed size."""
 
-HEADER = struct.Struct("<QQiIII")
-"""Committed size, feature flags, designated timestamp (negative: none), sorting column count, column count, reserved."""
+HEADER = Record(
+    committed_size_bytes="u8",
+    feature_flags="u8",
+    designated_timestamp="i4",  # negative: none
+    sorting_column_count="u4",
+    column_count="u4",
+    reserved="u4",
+)
+"""The fixed part of the header."""
 
 NO_DESIGNATED_TIMESTAMP = -1
 """What writers store as the designated timestamp of a file that has none."""
 
-COLUMN_DESCRIPTOR = struct.Struct("<QiiiiIBBBB")
-"""Section "Column descriptor": the fields of `COLUMN_DESCRIPTOR_DTYPE`, in the same order."""
-
-COLUMN_DESCRIPTOR_DTYPE = np.dtype(
-    [
-        ("name_offset", "<u8"),
-        ("id", "<i4"),
-        ("type_code", "<i4"),
-        ("flags", "<i4"),
-        ("fixed_byte_length", "<i4"),
-        ("name_length", "<u4"),
-        ("physical_type", "u1"),
-        ("max_rep_level", "u1"),
-        ("max_def_level", "u1"),
-        ("reserved", "u1"),
-    ]
+COLUMN_DESCRIPTOR = Record(
+    name_offset="u8",
+    id="i4",
+    type_code="i4",
+    flags="i4",
+    fixed_byte_length="i4",
+    name_length="u4",
+    physical_type="u1",
+    max_rep_level="u1",
+    max_def_level="u1",
+    reserved="u1",
 )
-"""One column descriptor, 32 bytes, as numpy sees it."""
+"""Section "Column descriptor"."""
 
 COLUMN_INDEX_DTYPE = np.dtype("<u4")
 """Section "Sorting column", and the bloom column list: one column index."""
@@ -158,29 +162,30 @@ BLOCK_ALIGNMENT = 1 << BLOCK_ALIGNMENT_BITS
 MAX_SHIFTED_OFFSET = 0xFFFF_FFFF
 """Largest block or bloom offset that fits its u32, after the shift."""
 
-ROW_COUNT = struct.Struct("<Q")
+ROW_COUNT = Record(row_count="u8")
 """A block begins with the number of rows of its row group."""
 
-COLUMN_CHUNK = struct.Struct("<BBBBIQQQQQQQ")
-"""Section "Column chunk", 64 bytes: codec, encodings, stat flags, stat sizes, reserved, then the seven u64 fields."""
+COLUMN_CHUNK = Record(
+    codec="u1",
+    encodings="u1",
+    stat_flags="u1",
+    stat_sizes="u1",
+    reserved="u4",
+    num_values="u8",
+    byte_range_start="u8",
+    total_compressed="u8",
+    null_count="u8",
+    distinct_count="u8",
+    min="u8",
+    max="u8",
+)
+"""Section "Column chunk"; `min` and `max` are the bytes of the bounds, or references to out-of-line bytes."""
 
 WORD_BYTES = 8
-"""Blocks are read as u64 words: 8-aligned, and every chunk field but the packed first ones fills one word."""
+"""Blocks are read as u64 words: they and their chunks begin at multiples of 8."""
 
-CHUNK_WORDS = 8
+CHUNK_WORDS = COLUMN_CHUNK.size // WORD_BYTES
 """Words of one column chunk."""
-
-CHUNK_PACKED_WORD = 0
-"""Codec in byte 0, encodings in 1, stat flags in 2, stat sizes in 3, reserved in 4-7."""
-
-CHUNK_NUM_VALUES_WORD = 1
-CHUNK_BYTE_RANGE_START_WORD = 2
-CHUNK_TOTAL_COMPRESSED_WORD = 3
-CHUNK_NULL_COUNT_WORD = 4
-CHUNK_DISTINCT_COUNT_WORD = 5
-CHUNK_MIN_WORD = 6
-CHUNK_MAX_WORD = 7
-"""The other words of a chunk, by name."""
 
 ENCODING_PLAIN = 1 << 0
 ENCODING_RLE_DICTIONARY = 1 << 1
@@ -213,9 +218,6 @@ STAT_DISTINCT_COUNT_PRESENT = 1 << 6
 STAT_NULL_COUNT_PRESENT = 1 << 7
 """STAT_FLAGS: the two counts are known; otherwise their fields are 0 and mean nothing."""
 
-STAT_FLAGS_BYTE = 2
-"""Where STAT_FLAGS stands in the packed word."""
-
 STAT_SIZE_BITS = 4
 """STAT_SIZES: low nibble the inline byte length of min, high nibble that of max."""
 
@@ -233,8 +235,15 @@ BLOOM_LENGTH = struct.Struct("<i")
 
 # --- Footer, section "Footer" ----------------------------------------------------------------------------------------
 
-FOOTER = struct.Struct("<QIIQQQ")
-"""Parquet footer offset and length, row group count, unused bytes, previous committed size, footer feature flags."""
+FOOTER = Record(
+    parquet_footer_offset="u8",
+    parquet_footer_length="u4",
+    row_group_count="u4",
+    unused_bytes="u8",
+    previous_size_bytes="u8",
+    feature_flags="u8",
+)
+"""The fixed part of the footer."""
 
 BLOCK_OFFSET_DTYPE = np.dtype("<u4")
 """Section "Row group entry": one block offset, shifted."""
@@ -254,7 +263,8 @@ PARQUET_TAIL_BYTES = 8
 BLOOM_OFFSET_DTYPE = np.dtype("<u4")
 """Bloom matrix entry when inlined: shifted offset in the sidecar; 0 is absent."""
 
-BLOOM_REFERENCE_DTYPE = np.dtype([("offset", "<u8"), ("length", "<u8")])
+BLOOM_REFERENCE = Record(offset="u8", length="u8")
+BLOOM_REFERENCE_DTYPE = BLOOM_REFERENCE.dtype
 """Bloom matrix entry when external: range in the Parquet file; (0, 0) is absent."""
 
 FOOTER_SEQ_TXN = 1 << 0
@@ -280,20 +290,20 @@ KNOWN_FOOTER_FLAGS_WITHOUT_COVERING = FOOTER_SEQ_TXN | FOOTER_SCRATCHPAD
 KNOWN_FOOTER_FLAGS = KNOWN_FOOTER_FLAGS_WITHOUT_COVERING | FOOTER_COVERING_INDEX | FOOTER_COVERING_INDEX_REQUIRED
 """Footer bits that this reader understands."""
 
-SIGNED_64 = struct.Struct("<q")
+SIGNED_64 = Record(number="i8")
 """SQUASH_TRACKER and SEQ_TXN."""
 
 COUNT = struct.Struct("<I")
 """The count in front of the bloom column list, the SCRATCHPAD and the COVERING_INDEX."""
 
-SCRATCHPAD_ENTRY = struct.Struct("<II")
-"""Code and content length of one SCRATCHPAD entry."""
+SCRATCHPAD_ENTRY = Record(code="u4", length="u4")
+"""What precedes the content of a SCRATCHPAD entry."""
 
 MAX_SCRATCHPAD_BYTES = 1 << 20
 """Count, entry headers and contents of a SCRATCHPAD together may take 1 MiB and no byte more."""
 
-COVERING_INDEX_ENTRY = struct.Struct("<IQQ")
-"""COLUMN_ID (writer index of the indexed column), INDEX_TXN, IM_FILE_SIZE (informational)."""
+COVERING_INDEX_ENTRY = Record(column_id="u4", index_txn="u8", index_metadata_bytes="u8")
+"""See `coldparquet.format.sidecar_header.CoveringIndexEntry`."""
 
 MAX_CHAIN_STEPS = 100_000
 """Longest walk back through older footers. Partitions are rewritten long before; the limit guards against crafted

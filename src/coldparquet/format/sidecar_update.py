@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
+    from coldparquet.format.sidecar_header import CoveringIndexEntry, ScratchpadEntry
     from coldparquet.format.sidecar_writer import RowGroupSpec, SidecarContent
 
 _CLAIMS = layout.COLUMN_IS_ASCII | layout.COLUMN_LOCAL_KEY_IS_GLOBAL

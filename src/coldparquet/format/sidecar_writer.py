@@ -6,9 +6,8 @@
 
 from __future__ import annotations
 
-import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from coldparquet.errors import InvalidInputError
@@ -18,7 +17,7 @@ from coldparquet.ranges import ByteRange
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coldparquet.format.sidecar_footer import CoveringIndexEntry, ScratchpadEntry
+    from coldparquet.format.sidecar_header import CoveringIndexEntry, ScratchpadEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,32 +177,40 @@ def encode_header(content: SidecarContent, bloom_columns: Sequence[int]) -> byte
 
     names = [column.name.encode() for column in content.columns]
     name_offset = layout.HEADER.size + layout.COLUMN_DESCRIPTOR.size * column_count + 4 * len(sorting_columns)
-    stored_designated = layout.NO_DESIGNATED_TIMESTAMP if designated is None else designated
-    parts = [_pack(layout.HEADER, "header", 0, flags, stored_designated, len(sorting_columns), column_count, 0)]
+    parts = [
+        layout.HEADER.pack(
+            "header",
+            committed_size_bytes=0,
+            feature_flags=flags,
+            designated_timestamp=layout.NO_DESIGNATED_TIMESTAMP if designated is None else designated,
+            sorting_column_count=len(sorting_columns),
+            column_count=column_count,
+            reserved=0,
+        )
+    ]
     for column, name in zip(content.columns, names, strict=True):
         parts.append(
-            _pack(
-                layout.COLUMN_DESCRIPTOR,
+            layout.COLUMN_DESCRIPTOR.pack(
                 f"column {column.name!r}",
-                name_offset,
-                column.id,
-                column.type_code,
-                column.flags,
-                column.fixed_byte_length,
-                len(name),
-                column.physical_type,
-                column.max_rep_level,
-                column.max_def_level,
-                0,
+                name_offset=name_offset,
+                id=column.id,
+                type_code=column.type_code,
+                flags=column.flags,
+                fixed_byte_length=column.fixed_byte_length,
+                name_length=len(name),
+                physical_type=column.physical_type,
+                max_rep_level=column.max_rep_level,
+                max_def_level=column.max_def_level,
+                reserved=0,
             )
         )
         name_offset += len(name)
-    parts += [_pack(layout.COUNT, "sorting_columns", index) for index in sorting_columns]
+    parts += [layout.COUNT.pack(index) for index in sorting_columns]
     parts += names
     if bloom_columns:
         parts += [layout.COUNT.pack(index) for index in (len(bloom_columns), *bloom_columns)]
     if squash_tracker is not None:
-        parts.append(_pack(layout.SIGNED_64, "squash_tracker", squash_tracker))
+        parts.append(layout.SIGNED_64.pack("squash_tracker", number=squash_tracker))
     return b"".join(parts)
 
 
@@ -213,7 +220,7 @@ def encode_row_group(row_group: RowGroupSpec, *, column_count: int, blooms_exter
         raise _invalid(f"a row group has {len(row_group.chunks)} chunks for {column_count} columns", "chunks")
     out_of_line = bytearray()
     blooms: dict[int, ByteRange] = {}
-    parts = [_pack(layout.ROW_COUNT, "row_count", row_group.row_count)]
+    parts = [layout.ROW_COUNT.pack("row_count", row_count=row_group.row_count)]
     for index, chunk in enumerate(row_group.chunks):
         # By convention, the out-of-line bytes have this order: min, max, bloom filter, next column.
         parts.append(_encode_chunk(chunk, index, out_of_line))
@@ -241,10 +248,10 @@ def encode_bloom_row(
     for column in bloom_columns:
         bloom = row_group.blooms.get(column)
         if blooms_external:
-            reference = (0, 0) if bloom is None else (bloom.start, bloom.length_bytes)
-            entries.append(_pack(_BLOOM_REFERENCE, "bloom", *reference))
+            start, length = (0, 0) if bloom is None else (bloom.start, bloom.length_bytes)
+            entries.append(layout.BLOOM_REFERENCE.pack("bloom", offset=start, length=length))
         else:
-            entries.append(_SHIFTED_OFFSET.pack(0 if bloom is None else _shifted(block_offset + bloom.start)))
+            entries.append(_shifted(0 if bloom is None else block_offset + bloom.start))
     return b"".join(entries)
 
 
@@ -256,7 +263,7 @@ def encode_footer(
     sections = [bloom_matrix]
     if footer.seq_txn is not None and footer.seq_txn != layout.UNSET:
         flags |= layout.FOOTER_SEQ_TXN
-        sections.append(_pack(layout.SIGNED_64, "seq_txn", footer.seq_txn))
+        sections.append(layout.SIGNED_64.pack("seq_txn", number=footer.seq_txn))
     if footer.scratchpad:
         flags |= layout.FOOTER_SCRATCHPAD
         sections.append(_encode_scratchpad(footer.scratchpad))
@@ -264,36 +271,24 @@ def encode_footer(
         flags |= layout.FOOTER_COVERING_INDEX | layout.FOOTER_COVERING_INDEX_REQUIRED
         sections.append(layout.COUNT.pack(len(footer.covering_index)))
         sections += [
-            _pack(
-                layout.COVERING_INDEX_ENTRY,
-                "covering_index",
-                entry.column_id,
-                entry.index_txn,
-                entry.index_metadata_bytes,
-            )
-            for entry in footer.covering_index
+            layout.COVERING_INDEX_ENTRY.pack("covering_index", **asdict(entry)) for entry in footer.covering_index
         ]
-    fixed = _pack(
-        layout.FOOTER,
+    fixed = layout.FOOTER.pack(
         "footer",
-        footer.parquet_footer_offset,
-        footer.parquet_footer_length,
-        len(block_offsets),
-        footer.unused_bytes,
-        footer.previous_size_bytes,
-        flags,
+        parquet_footer_offset=footer.parquet_footer_offset,
+        parquet_footer_length=footer.parquet_footer_length,
+        row_group_count=len(block_offsets),
+        unused_bytes=footer.unused_bytes,
+        previous_size_bytes=footer.previous_size_bytes,
+        feature_flags=flags,
     )
-    entries = b"".join(_SHIFTED_OFFSET.pack(_shifted(offset)) for offset in block_offsets)
+    entries = b"".join(_shifted(offset) for offset in block_offsets)
     body = b"".join((fixed, entries, *sections))
     return (
         body
         + layout.CHECKSUM.pack(zlib.crc32(body, checksum_so_far))
         + layout.TRAILER.pack(len(body) + layout.CHECKSUM.size)
     )
-
-
-_BLOOM_REFERENCE = struct.Struct("<QQ")
-_SHIFTED_OFFSET = struct.Struct("<I")
 
 
 def _bloom_columns(content: SidecarContent) -> tuple[int, ...]:
@@ -328,21 +323,20 @@ def _encode_chunk(chunk: ChunkSpec, index: int, out_of_line: bytearray) -> bytes
         stat_flags |= layout.STAT_DISTINCT_COUNT_PRESENT
     if chunk.null_count is not None:
         stat_flags |= layout.STAT_NULL_COUNT_PRESENT
-    return _pack(
-        layout.COLUMN_CHUNK,
+    return layout.COLUMN_CHUNK.pack(
         f"chunk of column {index}",
-        chunk.codec,
-        chunk.encodings,
-        stat_flags,
-        min_size | max_size << layout.STAT_SIZE_BITS,
-        0,
-        chunk.num_values,
-        chunk.byte_range_start,
-        chunk.total_compressed_bytes,
-        chunk.null_count or 0,
-        chunk.distinct_count or 0,
-        min_word,
-        max_word,
+        codec=chunk.codec,
+        encodings=chunk.encodings,
+        stat_flags=stat_flags,
+        stat_sizes=min_size | max_size << layout.STAT_SIZE_BITS,
+        reserved=0,
+        num_values=chunk.num_values,
+        byte_range_start=chunk.byte_range_start,
+        total_compressed=chunk.total_compressed_bytes,
+        null_count=chunk.null_count or 0,
+        distinct_count=chunk.distinct_count or 0,
+        min=min_word,
+        max=max_word,
     )
 
 
@@ -366,7 +360,10 @@ def _encode_bound(bound: BoundSpec | None, out_of_line: bytearray) -> tuple[int,
 def _encode_scratchpad(entries: Sequence[ScratchpadEntry]) -> bytes:
     parts = [layout.COUNT.pack(len(entries))]
     for entry in entries:
-        parts += [_pack(layout.SCRATCHPAD_ENTRY, "scratchpad", entry.code, len(entry.content)), entry.content]
+        parts += [
+            layout.SCRATCHPAD_ENTRY.pack("scratchpad", code=entry.code, length=len(entry.content)),
+            entry.content,
+        ]
     section = b"".join(parts)
     if len(section) > layout.MAX_SCRATCHPAD_BYTES:
         raise _invalid(
@@ -376,7 +373,8 @@ def _encode_scratchpad(entries: Sequence[ScratchpadEntry]) -> bytes:
     return section
 
 
-def _shifted(offset: int) -> int:
+def _shifted(offset: int) -> bytes:
+    """Encode the place of a block or bloom filter."""
     shifted = offset >> layout.BLOCK_ALIGNMENT_BITS
     if shifted > layout.MAX_SHIFTED_OFFSET:
         raise InvalidInputError(
@@ -384,18 +382,11 @@ def _shifted(offset: int) -> int:
             kind="Alignment",
             field="block_offset",
         )
-    return shifted
+    return layout.COUNT.pack(shifted)
 
 
 def _pad(data: bytearray) -> None:
     data += bytes(-len(data) % layout.BLOCK_ALIGNMENT)
-
-
-def _pack(structure: struct.Struct, field: str, *values: int) -> bytes:
-    try:
-        return structure.pack(*values)
-    except struct.error as error:
-        raise _invalid(f"a number of {field} is out of its range: {error}", field) from error
 
 
 def _invalid(message: str, field: str) -> InvalidInputError:

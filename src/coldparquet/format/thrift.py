@@ -13,9 +13,21 @@ Enums are plain integers. The decoding code checks both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from inspect import get_annotations
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Self,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 from thrift.protocol.TBase import TBase
 from thrift.protocol.TCompactProtocol import TCompactProtocolAccelerated
@@ -46,7 +58,7 @@ class _CompactProtocol(TCompactProtocolAccelerated):  # type: ignore[misc]  # th
 
 
 class Structure(TBase):  # type: ignore[misc]  # thrift has no type information
-    """A Thrift structure; subclasses are dataclasses that declare ``thrift_spec``."""
+    """A Thrift structure; subclasses declare their fields and are decorated with :func:`structure`."""
 
     __slots__ = ()
     thrift_spec: ClassVar[ThriftSpec] = ()
@@ -72,11 +84,19 @@ class Structure(TBase):  # type: ignore[misc]  # thrift has no type information
             ) from error
         return structure
 
+    @classmethod
+    def number(cls, name: str) -> int:
+        """Return the number of a field."""
+        return next(declared[0] for declared in cls.thrift_spec if declared is not None and declared[2] == name)
+
     def encode(self) -> bytes:
         """Encode the structure with the compact protocol; fields that are None are left out."""
         transport = TMemoryBuffer()
         self.write(_CompactProtocol(transport))
         return bytes(transport.getvalue())
+
+
+_Declared = TypeVar("_Declared", bound=Structure)
 
 
 def structure_stops(content: bytes, start: int, count: int) -> list[int]:
@@ -102,50 +122,34 @@ def structure_stops(content: bytes, start: int, count: int) -> list[int]:
     return stops
 
 
-def spec(*fields: ThriftField) -> ThriftSpec:
-    """Arrange fields by number, as Thrift requires: the field with number n at index n."""
-    by_number = {field[0]: field for field in fields}
-    return tuple(by_number.get(number) for number in range(max(by_number, default=-1) + 1))
+I8, I32, I64 = TType.BYTE, TType.I32, TType.I64
+"""Widths of numbers, which Python's type does not tell."""
+
+_KINDS = {bool: (TType.BOOL, None), str: (TType.STRING, "UTF8"), bytes: (TType.STRING, "BINARY")}
 
 
-def boolean(number: int, name: str) -> ThriftField:
-    """Declare a boolean."""
-    return (number, TType.BOOL, name, None, None)
+@dataclass_transform(field_specifiers=(field,))
+def structure(declared: type[_Declared]) -> type[_Declared]:
+    """Make a dataclass whose fields are annotated with their number in Thrift and, for numbers, their width."""
+    made = dataclass(slots=True)(declared)
+    by_number = {}
+    for name, annotation in get_annotations(declared, eval_str=True).items():
+        hint, number, *width = get_args(annotation)
+        # Optional fields are unions with None, which comes last.
+        kind, element = _kind(get_args(hint)[0] if isinstance(hint, UnionType) else hint, width)
+        by_number[number] = (number, kind, name, element, None)
+    # Thrift requires the field with number n at index n.
+    made.thrift_spec = tuple(by_number.get(number) for number in range(max(by_number, default=-1) + 1))
+    return made
 
 
-def i8(number: int, name: str) -> ThriftField:
-    """Declare a number of 8 bits."""
-    return (number, TType.BYTE, name, None, None)
-
-
-def i32(number: int, name: str) -> ThriftField:
-    """Declare a number of 32 bits."""
-    return (number, TType.I32, name, None, None)
-
-
-def i64(number: int, name: str) -> ThriftField:
-    """Declare a number of 64 bits."""
-    return (number, TType.I64, name, None, None)
-
-
-def text(number: int, name: str) -> ThriftField:
-    """Declare a text."""
-    return (number, TType.STRING, name, "UTF8", None)
-
-
-def binary(number: int, name: str) -> ThriftField:
-    """Declare a byte string."""
-    return (number, TType.STRING, name, "BINARY", None)
-
-
-def structure(number: int, name: str, element: type[Structure]) -> ThriftField:
-    """Declare a structure."""
-    return (number, TType.STRUCT, name, [element, element.thrift_spec], None)
-
-
-def structures(number: int, name: str, element: type[Structure]) -> ThriftField:
-    """Declare a list of structures."""
-    return (number, TType.LIST, name, (TType.STRUCT, [element, element.thrift_spec], False), None)
+def _kind(hint: Any, width: list[int]) -> tuple[int, Any]:
+    """Return Thrift's type of a Python type, and what it says about elements."""
+    if get_origin(hint) is list:
+        return TType.LIST, (*_kind(get_args(hint)[0], width), False)
+    if issubclass(hint, Structure):
+        return TType.STRUCT, [hint, hint.thrift_spec]
+    return _KINDS[hint] if hint in _KINDS else (width[0], None)
 
 
 @dataclass(slots=True)
@@ -233,16 +237,53 @@ def encode_fields(fields: Iterable[RawField]) -> bytes:
     """Encode a structure from its fields, in their order."""
     parts = []
     previous = 0
-    for field in fields:
-        step = field.number - previous
+    for raw in fields:
+        step = raw.number - previous
         if 0 < step <= _LONG_DELTA:
-            parts.append(bytes((step << 4 | field.type,)))
+            parts.append(bytes((step << 4 | raw.type,)))
         else:
-            parts.append(bytes((field.type,)) + encode_integer(field.number))
-        parts.append(field.value)
-        previous = field.number
+            parts.append(bytes((raw.type,)) + encode_integer(raw.number))
+        parts.append(raw.value)
+        previous = raw.number
     parts.append(b"\0")
     return b"".join(parts)
+
+
+RawValue: TypeAlias = "Sequence[bytes] | Structure | bytes | int | None"
+"""A value to write: a list of structures, a structure or its bytes, or a number of 64 bits; None for no field at all."""
+
+
+def raw_value(content: bytes, structure: type[Structure], name: str) -> bytes:
+    """Return the bytes of one field; where a damaged structure repeats it, the last one counts, as for the decoder."""
+    values, number = {raw.number: raw.value for raw in parse_fields(content)}, structure.number(name)
+    if number not in values:
+        raise FormatError(f"field {number} of the structure is missing", kind="InvalidThrift", field=str(number))
+    return values[number]
+
+
+def raw_elements(content: bytes, structure: type[Structure], name: str, *, is_optional: bool = False) -> list[bytes]:
+    """Return the bytes of each structure in a list; none where an optional one is missing."""
+    if is_optional and all(raw.number != structure.number(name) for raw in parse_fields(content)):
+        return []
+    return parse_structure_list(raw_value(content, structure, name))
+
+
+def edited(content: bytes, structure: type[Structure], **changes: RawValue) -> bytes:
+    """Write fields of a structure anew; all others keep their bytes, unknown ones too."""
+    numbers = {structure.number(name): value for name, value in changes.items()}
+    kept = [raw for raw in parse_fields(content) if raw.number not in numbers]
+    written = [_raw_field(number, value) for number, value in numbers.items() if value is not None]
+    return encode_fields(sorted([*kept, *written], key=lambda raw: raw.number))
+
+
+def _raw_field(number: int, value: Sequence[bytes] | Structure | bytes | int) -> RawField:
+    if isinstance(value, int):
+        return RawField(number, FieldType.I64, encode_integer(value))
+    if isinstance(value, bytes):
+        return RawField(number, FieldType.STRUCT, value)
+    if isinstance(value, Structure):
+        return RawField(number, FieldType.STRUCT, value.encode())
+    return RawField(number, FieldType.LIST, encode_structure_list(value))
 
 
 def parse_structure_list(content: bytes) -> list[bytes]:

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 from coldparquet.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from coldparquet.maintenance.index import IndexedPartition, IndexReport, index_table
+    from coldparquet.maintenance.index import IndexReport, index_table
     from coldparquet.maintenance.migrate import migrate_table
+    from coldparquet.maintenance.sidecars import IndexedPartition
     from coldparquet.maintenance.verify import VerifyReport, verify_table
 
 __all__ = ["IndexReport", "IndexedPartition", "VerifyReport", "index_table", "migrate_table", "verify_table"]
 
 _MODULES = {
     "IndexReport": "coldparquet.maintenance.index",
-    "IndexedPartition": "coldparquet.maintenance.index",
+    "IndexedPartition": "coldparquet.maintenance.sidecars",
     "VerifyReport": "coldparquet.maintenance.verify",
     "index_table": "coldparquet.maintenance.index",
     "migrate_table": "coldparquet.maintenance.migrate",

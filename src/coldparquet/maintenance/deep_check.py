@@ -378,9 +378,9 @@ class _ColumnClaims:
         """Compare bounds that answer ``min`` and ``max`` with the values themselves."""
         marked = np.zeros(len(self.exact.null_counts), np.bool_)
         marked[row_group] = True
-        if self.exact.is_least_known[row_group] and self.exact.least(marked) != facts.least:
+        if self.exact.least.is_known[row_group] and self.exact.least.best(marked) != facts.least:
             yield "StatisticsMismatch", "the minimum is marked as exact, and no value has it", "MIN"
-        if self.exact.is_greatest_known[row_group] and self.exact.greatest(marked) != facts.greatest:
+        if self.exact.greatest.is_known[row_group] and self.exact.greatest.best(marked) != facts.greatest:
             yield "StatisticsMismatch", "the maximum is marked as exact, and no value has it", "MAX"
 
     def _page_problems(

@@ -1,86 +1,42 @@
-"""Writing the sidecars that are missing, so that every later read plans from one small request per partition."""
+"""The verb ``index``: writing the sidecars that are missing, so that every later read plans from one small request per partition."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
-
-from coldparquet.catalog.discovery import NOT_IN_PARQUET, advice_for_misnamed, discover
+from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.other_layouts import refuse_inside_logged_table
-from coldparquet.catalog.partition import Partition, look_up_sidecar, shorter_than_committed
+from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, partition_location
-from coldparquet.errors import (
-    AccessError,
-    ArchivedObjectError,
-    ColdParquetError,
-    FormatError,
-    InvalidInputError,
-    NotFoundError,
-)
-from coldparquet.format.blooms import BloomTransfer
-from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.maintenance.index_pages import PagesIndexer
-from coldparquet.maintenance.pack import renew_catalogue
-from coldparquet.maintenance.walk import Place, work_on_partitions
+from coldparquet.concurrency import both
+from coldparquet.errors import InvalidInputError
+from coldparquet.maintenance.index_pages import PagesIndexer, make_window_slots
+from coldparquet.maintenance.pack import renew_catalogue, renew_catalogues
+from coldparquet.maintenance.sidecars import IndexedPartition, PartitionIndexer
 from coldparquet.options import ReadOptions
-from coldparquet.plan.coalescing import choose_coalescing
-from coldparquet.plan.model import StoreSpeed
-from coldparquet.plan.prune import misplaced_times, stated_times_ns
-from coldparquet.scan.evidence import fetch_bloom_ranges
+from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data
+from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, nothing_to_do, work_on_partitions
+from coldparquet.plan.advice import with_remedy
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.requests import is_written_after
-from coldparquet.text import few_names, plural
+from coldparquet.text import plural
 
 if TYPE_CHECKING:
+    import asyncio
     import os
     from collections.abc import Callable, Mapping, Sequence
 
-    from coldparquet.catalog.partition import SidecarLookup
     from coldparquet.catalog.table_files import PartitionLocation
-    from coldparquet.format.sidecar import Sidecar
-    from coldparquet.format.sidecar_writer import SidecarContent
-    from coldparquet.maintenance.index_pages import IndexedPages, PagesAction
+    from coldparquet.maintenance.index_pages import PagesAction
     from coldparquet.maintenance.pack import PackReport
+    from coldparquet.maintenance.sidecars import IndexAction
     from coldparquet.options import StoreOptions
+    from coldparquet.pipelines.lakes import TableToPlan
+    from coldparquet.pipelines.model import LakeStores, Outcome, WorkItem
     from coldparquet.plan.advice import Finding
     from coldparquet.storage.base import ObjectStore
-
-_MISPLACED = (
-    "outside of the times of its directory's name, so that questions about times would miss them; give the directory the name of"
-    " its times"
-)
-_NO_DATA = f"there is a sidecar, but no {DATA_FILE} beside it; copy the file again, or remove the directory"
-
-IndexAction = Literal["written", "would write", "kept", "skipped", "failed"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexedPartition:
-    """What became of one partition."""
-
-    path: str
-    """Path of its sidecar, whether it exists or not."""
-    action: IndexAction
-    """``skipped`` are partitions without a Parquet file, ``kept`` those that have a sidecar already."""
-    sidecar_bytes: int | None = None
-    """Size of the sidecar that exists now, or would; None where there is none."""
-    reason: str | None = None
-    """Why it was skipped or failed, what is odd about a sidecar that was kept, what was wrong with one that was written anew, or
-    what the new one lacks."""
-    has_timestamp: bool = True
-    """False if a sidecar was written that names no designated timestamp, by which partitions are pruned."""
-    misnamed: tuple[str, ...] = ()
-    """Names of the Parquet files that lie there in place of ``data.parquet``, if it was skipped for that."""
-    is_stale: bool = False
-    """True if the sidecar that was there described another Parquet file than the one beside it, or one that may be another,
-    because it was written after the sidecar."""
-    pages: IndexedPages | None = None
-    """What became of its ``_pages``; None unless they were asked for, or one that existed had to be written anew with its
-    sidecar; and there is a sidecar to go with it."""
+    from coldparquet.storage.requests import ObjectInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +64,223 @@ class IndexReport:
     def count_pages(self, action: PagesAction) -> int:
         """Return how many ``_pages`` met this fate."""
         return sum(partition.pages is not None and partition.pages.action == action for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundPartitions:
+    """The partitions that a verb is about, and what a person should know of the others."""
+
+    locations: tuple[PartitionLocation, ...]
+    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """Files beside the partitions that nobody reads."""
+    is_table: bool = True
+    """False for a single partition, which has no catalogue, and where there is nothing to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexJob(TableByTable):
+    """Write the missing ``_pm`` of every partition of a table, or of all tables of a lake; see :func:`index_table`."""
+
+    name: ClassVar[str] = "index"
+    items_at_once: ClassVar[int] = 32
+    """An item is a few small requests, one after the other: as many as may be in flight."""
+    replaces: ClassVar[Literal["stale", "useless"]] = "stale"
+    """Which sidecars that exist are written anew unless ``force`` takes all; see :class:`PartitionIndexer`."""
+
+    pages: bool = False
+    """Also write a ``_pages`` beside each sidecar."""
+    force: bool = False
+    """Also write sidecars and ``_pages`` anew that exist."""
+    pack: bool = False
+    """Make the catalogue of each table that has none; one that is there is renewed in any case."""
+    inline_bloom_bytes: int | None = None
+    """Bloom filters go into a sidecar if it then has at most so many bytes; see :func:`index_table`."""
+    dry_run: bool = False
+    """Write nothing, but derive every sidecar that would be written."""
+
+    async def find(self, store: ObjectStore, path: str) -> FoundPartitions:
+        """Find the partitions at ``path``. Requests: those of :func:`discover`; none for a Parquet file."""
+        if path.endswith(".parquet"):
+            location = partition_location(path)
+            if location.sidecar_path is None:
+                raise InvalidInputError(
+                    f"a sidecar can only be found beside a file named {DATA_FILE}; rename the file",
+                    kind="NotAPartition",
+                    path=path,
+                )
+            await refuse_inside_logged_table(store, path)
+            return FoundPartitions(locations=(location,), is_table=False)
+        found = await discover(store, path, ask_inside=True)
+        return FoundPartitions(
+            locations=found.locations,
+            notes=tuple(found.other_notes),
+            findings=found.unread,
+            is_table=all(location.directory_path != path.rstrip("/") for location in found.locations),
+        )
+
+    def excuse(self, location: PartitionLocation) -> str | None:  # noqa: ARG002 - for jobs that pass over some
+        """Say why a partition is passed over; None where it is not."""
+        return None
+
+    async def index(
+        self,
+        location: PartitionLocation,
+        *,
+        store: ObjectStore,
+        options: ReadOptions,
+        window_slots: asyncio.Semaphore,
+        is_sidecar_absent: bool = False,
+    ) -> IndexedPartition:
+        """Index one partition; only bugs raise. Requests: as :func:`index_table` says of one."""
+        excuse = self.excuse(location)
+        if excuse is not None:
+            return IndexedPartition(path=f"{location.directory_path}/{SIDECAR_FILE}", action="skipped", reason=excuse)
+        indexer = PartitionIndexer(
+            store,
+            options,
+            replaces="all" if self.force else self.replaces,
+            inline_bloom_bytes=self.inline_bloom_bytes,
+            dry_run=self.dry_run,
+        )
+        done = await indexer.index(location, is_sidecar_absent=is_sidecar_absent)
+        is_left_by_dry_run = done.is_stale and done.action != "written"
+        wants_pages = self.pages or self.force or done.is_stale
+        if not wants_pages or done.action in {"skipped", "failed"} or is_left_by_dry_run:
+            return done
+        pages = PagesIndexer(store, options, force=self.force, dry_run=self.dry_run, window_slots=window_slots)
+        return replace(done, pages=await (pages.index if self.pages else pages.renew)(location))
+
+    async def on_table(
+        self, place: Place, options: ReadOptions, on_progress: Callable[[IndexedPartition, int], None] | None
+    ) -> IndexReport:
+        """Do everything for one table, here."""
+        async with place.opened(max_concurrency=options.max_concurrency) as opened:
+            store, path = opened.stack.store, opened.path
+            found = await self.find(store, path)
+            index = partial(self.index, store=CheckedStore(store), options=options, window_slots=make_window_slots())
+            partitions = await work_on_partitions(
+                found.locations, index, at_once=options.max_concurrency, on_progress=on_progress
+            )
+            catalogue = None
+            if found.is_table and not self.dry_run:
+                changed = {
+                    done.path.split("/")[-2]
+                    for done in partitions
+                    if done.action == "written" or (done.pages is not None and done.pages.action == "written")
+                }
+                catalogue = await renew_catalogue(store, path.rstrip("/"), options, changed=changed, make=self.pack)
+        return IndexReport(
+            url=place.label,
+            partitions=partitions,
+            notes=found.notes,
+            findings=found.findings,
+            catalogue=catalogue,
+        )
+
+    async def plan_table(self, table: TableToPlan) -> WorkPlan:
+        """Find the partitions, and those that are indexed already.
+
+        A listing tells which sidecars there are, and which were written after their Parquet files; those are kept without
+        looking into them, which ``verify`` does. Where there is none, each sidecar is looked at in its turn.
+
+        Requests: those of :meth:`find`, and 1 listing per 1,000 objects.
+        """
+        found, objects = await both(self.find(table.store, table.path), listed_objects(table))
+        plan = self.planned(table, found)
+        if objects is None or self.force:
+            return plan
+        kept = {item.partition for item in plan.items if self._is_indexed(f"{_directory(table, item)}/", objects)}
+        items = tuple(
+            replace(
+                item,
+                work={**item.work, "is_sidecar_absent": f"{_directory(table, item)}/{SIDECAR_FILE}" not in objects},
+            )
+            for item in plan.items
+            if item.partition not in kept
+        )
+        settled = tuple(nothing_to_do(item, "kept", None) for item in plan.items if item.partition in kept)
+        return replace(plan, items=items, settled=(*plan.settled, *settled))
+
+    def planned(self, table: TableToPlan, found: FoundPartitions) -> WorkPlan:
+        """Make one item per Parquet partition."""
+        items, settled = [], []
+        for location in found.locations:
+            item = replace(table.item, partition=location.name, work=location_as_data(location, table.path))
+            if location.is_native:
+                settled.append(nothing_to_do(item, "skipped", "in QuestDB's native format"))
+            else:
+                items.append(item)
+        settled += [_unread(table.item, finding) for finding in found.findings]
+        return WorkPlan(items=tuple(items), settled=tuple(settled), notes=table.named(found.notes))
+
+    def _is_indexed(self, prefix: str, objects: Mapping[str, ObjectInfo]) -> bool:
+        """Tell whether everything that is asked for was written after the Parquet file, by the times of a listing."""
+        wanted = (DATA_FILE, SIDECAR_FILE, *([PAGES_FILE] if self.pages else []))
+        found = [objects.get(f"{prefix}{name}") for name in wanted]
+        times = [None if info is None else info.modified_s for info in found]
+        return None not in times and times[0] == min(time for time in times if time is not None)
+
+    async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
+        """Index one partition. Requests: as :func:`index_table` says of one."""
+        store, path = stores.table(item)
+        done = await self.index(
+            location_from_data(item.work, path),
+            store=CheckedStore(store),  # its own, which forgets with it which versions it saw
+            options=stores.read_options,
+            window_slots=await stores.once("window slots", _window_slots),
+            is_sidecar_absent=item.work.get("is_sidecar_absent", False),
+        )
+        return _result(item, done)
+
+    async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:
+        """Renew the catalogues of the tables in which something was written."""
+        return () if self.dry_run else await renew_catalogues(results, plan, stores, make=self.pack)
+
+
+def _unread(table: WorkItem, finding: Finding) -> WorkResult:
+    is_error = finding.severity == "error"
+    return WorkResult(
+        table=table.table_url,
+        outcome="failed" if is_error else "nothing to do",
+        action=finding.severity,
+        reason=with_remedy(finding.message, finding.remedy),
+        kind=finding.kind if is_error else None,
+    )
+
+
+def _directory(table: TableToPlan, item: WorkItem) -> str:
+    return location_from_data(item.work, table.path).directory_path
+
+
+async def _window_slots() -> asyncio.Semaphore:
+    return make_window_slots()
+
+
+def _result(item: WorkItem, done: IndexedPartition) -> WorkResult:
+    pages = done.pages
+    actions = {done.action} | ({pages.action} if pages is not None else set())
+    outcome: Outcome = "nothing to do"
+    if "failed" in actions:
+        outcome = "failed"
+    elif actions & {"written", "would write"}:
+        outcome = "done"
+    reasons = [done.reason, None if pages is None else pages.reason]
+    action = done.action if pages is None or done.action == pages.action else f"{done.action}, pages {pages.action}"
+    return WorkResult(
+        table=item.table_url,
+        partition=item.partition,
+        outcome=outcome,
+        action=action,
+        reason="; ".join(reason for reason in reasons if reason) or None,
+        kind="NotIndexed" if outcome == "failed" else None,
+        size_bytes=(done.sidecar_bytes or 0) + ((pages.size_bytes or 0) if pages is not None else 0),
+        details={
+            "has_timestamp": done.has_timestamp,
+            "is_stale": done.is_stale,
+            "pages": None if pages is None else asdict(pages),
+        },
+    )
 
 
 async def index_table(  # noqa: PLR0913 - what can be told is told by name
@@ -173,286 +346,16 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         NotFoundError: There is nothing at ``url``, or nothing that is a partition.
         AccessError: The store refused the credentials for the listing.
     """
-    options = options or ReadOptions()
+    job = IndexJob(pages=pages, force=force, pack=pack, inline_bloom_bytes=inline_bloom_bytes, dry_run=dry_run)
     place = Place(url, storage_options, store_options, store)
-    async with place.opened(max_concurrency=options.max_concurrency) as opened:
-        stacked, path = opened.stack.store, opened.path
-        locations, notes, findings = await _find_partitions(stacked, path)
-        work = SidecarWork(
-            CheckedStore(stacked),
-            options,
-            replaces="stale",
-            force=force,
-            pages=pages,
-            inline_bloom_bytes=inline_bloom_bytes,
-            dry_run=dry_run,
-        )
-        partitions = await work_on_partitions(
-            locations, work.index, at_once=options.max_concurrency, on_progress=on_progress
-        )
-        catalogue = None
-        is_table = all(path.rstrip("/") not in {found.directory_path, found.data_path} for found in locations)
-        if is_table and not dry_run:
-            catalogue = await renew_after_index(stacked, path, options, partitions, make=pack)
-    unsorted = sum(not partition.has_timestamp for partition in partitions)
-    if unsorted:
-        written = plural(sum(partition.action == "written" for partition in partitions), "new sidecar")
-        notes.append(
-            f"{unsorted} of {written} {'names' if unsorted == 1 else 'name'} no designated timestamp, because the file does not, so"
-            " that the names of their directories prune nothing; a timestamp column becomes it by being the file's first sorting"
-            " column, ascending and never null"
-        )
-    return IndexReport(
-        url=place.label, partitions=partitions, notes=tuple(notes), findings=findings, catalogue=catalogue
+    report = await job.on_table(place, options or ReadOptions(), on_progress)
+    unsorted = sum(not partition.has_timestamp for partition in report.partitions)
+    if not unsorted:
+        return report
+    written = plural(report.count("written"), "new sidecar")
+    note = (
+        f"{unsorted} of {written} {'names' if unsorted == 1 else 'name'} no designated timestamp, because the file does not, so"
+        " that the names of their directories prune nothing; a timestamp column becomes it by being the file's first sorting"
+        " column, ascending and never null"
     )
-
-
-async def renew_after_index(
-    store: ObjectStore, path: str, options: ReadOptions, partitions: Sequence[IndexedPartition], *, make: bool
-) -> PackReport | None:
-    """Renew the catalogue of a table after some of its partitions got new sidecars or ``_pages``."""
-    changed = {
-        done.path.split("/")[-2]
-        for done in partitions
-        if done.action == "written" or (done.pages is not None and done.pages.action == "written")
-    }
-    return await renew_catalogue(store, path.rstrip("/"), options, changed=changed, make=make)
-
-
-async def _find_partitions(
-    store: ObjectStore, path: str
-) -> tuple[tuple[PartitionLocation, ...], list[str], tuple[Finding, ...]]:
-    """Find the partitions at ``path``: see :func:`coldparquet.catalog.discovery.discover`; no request for a Parquet file."""
-    if path.endswith(".parquet"):
-        location = partition_location(path)
-        if location.sidecar_path is None:
-            raise InvalidInputError(
-                f"a sidecar can only be found beside a file named {DATA_FILE}; rename the file",
-                kind="NotAPartition",
-                path=path,
-            )
-        await refuse_inside_logged_table(store, path)
-        return (location,), [], ()
-    discovery = await discover(store, path, ask_inside=True)
-    return discovery.locations, list(discovery.other_notes), discovery.unread
-
-
-class PartitionIndexer:
-    """Decides on one partition after the other, and writes its sidecar where that is called for.
-
-    Args:
-        store: Where the partitions lie; it should pin versions.
-        options: How to read.
-        replaces: Which sidecars that exist are written anew: those that are ``stale``, because they describe another Parquet
-            file than the one that counts, or may do so because that was written after them; also those that are
-            ``useless``, because no reader would take them; or ``all``.
-        inline_bloom_bytes: See :func:`index_table`.
-        dry_run: Write nothing, but derive every sidecar that would be written.
-    """
-
-    def __init__(
-        self,
-        store: ObjectStore,
-        options: ReadOptions,
-        *,
-        replaces: Literal["stale", "useless", "all"],
-        inline_bloom_bytes: int | None = None,
-        dry_run: bool,
-    ) -> None:
-        self._store = store
-        self._options = options
-        self._inline_bytes = options.sidecar_prefix_bytes if inline_bloom_bytes is None else inline_bloom_bytes
-        self._replaces = replaces
-        self._dry_run = dry_run
-
-    async def index(self, location: PartitionLocation, *, is_sidecar_absent: bool = False) -> IndexedPartition:
-        """Index one partition; only bugs raise.
-
-        Requests: 1 or 2 that look for the sidecar, unless all are replaced or there is known to be none; to write one 1 or 2
-        for the footer at the committed size, some for bloom filters if it has them, and 1 that writes; for one that is
-        there, without a transaction file 1 for the size and the time of the Parquet file.
-        """
-        path = f"{location.directory_path}/{SIDECAR_FILE}"
-        if location.is_native:
-            return IndexedPartition(path=path, action="skipped", reason="in QuestDB's native format")
-        try:
-            return await self._index(location, path, is_sidecar_absent=is_sidecar_absent)
-        except ColdParquetError as error:
-            if error.kind in NOT_IN_PARQUET and await self._is_there(path):
-                return IndexedPartition(path=path, action="failed", reason=_NO_DATA)
-            if error.kind in NOT_IN_PARQUET:
-                misnamed = error.details.get("misnamed", ())
-                reason = f"there is no {DATA_FILE}"
-                if misnamed:
-                    reason = f"holds {few_names(misnamed)}, but no {DATA_FILE}: {advice_for_misnamed(misnamed)}"
-                return IndexedPartition(path=path, action="skipped", reason=reason, misnamed=misnamed)
-            file_name = (error.path or location.data_path).rpartition("/")[2]
-            message = shorter_than_committed(error, location) or error.message
-            return IndexedPartition(path=path, action="failed", reason=f"{file_name}: {message}")
-
-    async def _index(self, location: PartitionLocation, path: str, *, is_sidecar_absent: bool) -> IndexedPartition:
-        may_overwrite = self._replaces == "all" or not is_sidecar_absent
-        doubt: str | None = None
-        sidecar: Sidecar | None = None
-        if self._replaces != "all" and not is_sidecar_absent:
-            lookup = await look_up_sidecar(self._store, location, self._options)
-            if lookup.state == "damaged" and lookup.problem is not None and self._replaces == "stale":
-                problem = f"{SIDECAR_FILE}: {lookup.problem.message}; use --force to write it anew"
-                return IndexedPartition(path=path, action="failed", reason=problem)
-            doubt, sidecar = await self._doubt(location, lookup), lookup.sidecar
-            if sidecar is not None and doubt is None:
-                return IndexedPartition(path=path, action="kept", sidecar_bytes=sidecar.size_bytes)
-            may_overwrite = lookup.state != "absent"
-        try:
-            content, notes = await self._derive(location)
-        except (ArchivedObjectError, FormatError) as error:
-            why_kept = None if sidecar is None else await self._why_kept(location, sidecar, error)
-            if sidecar is None or why_kept is None:
-                raise
-            return IndexedPartition(path=path, action="kept", sidecar_bytes=sidecar.size_bytes, reason=why_kept)
-        derived, has_timestamp = encode_sidecar(content), content.designated_timestamp is not None
-        is_stale = doubt is not None
-        reason = (
-            "; ".join((*((f"stale: {doubt}",) if is_stale else ()), *notes, *_misplaced(location, content, derived)))
-            or None
-        )
-        if self._dry_run:
-            return IndexedPartition(
-                path=path, action="would write", sidecar_bytes=len(derived), reason=reason, is_stale=is_stale
-            )
-        try:
-            await self._store.put(path, derived, overwrite=may_overwrite)
-        except InvalidInputError as error:
-            if error.kind != "AlreadyExists":
-                raise
-            return IndexedPartition(path=path, action="kept", reason="somebody else wrote it in the meantime")
-        return IndexedPartition(
-            path=path,
-            action="written",
-            sidecar_bytes=len(derived),
-            reason=reason,
-            has_timestamp=has_timestamp,
-            is_stale=is_stale,
-        )
-
-    async def _derive(self, location: PartitionLocation) -> tuple[SidecarContent, tuple[str, ...]]:
-        """Work out what the sidecar shall say, from the footer at the committed size and the bloom filters of the file.
-
-        The filters go into the sidecar if it then is not longer than was allowed; otherwise it says where in the Parquet file
-        they are.
-
-        Requests: 1 or 2 for the footer; with bloom filters one round trip of few, in which headers and small filters are
-        fetched; a second one for larger filters that go into the sidecar and of which the footer does not state the length.
-        """
-        footer = await Partition(location, self._store, self._options).read_footer()
-        transfer = await asyncio.to_thread(BloomTransfer, footer, inline_bytes=self._inline_bytes)
-        while (wanted := transfer.wanted()) is not None:
-            pieces = await fetch_bloom_ranges(
-                self._store,
-                location.data_path,
-                wanted,
-                coalescing=choose_coalescing(self._options, StoreSpeed(connections=self._options.max_concurrency)),
-                object_bytes=transfer.parquet_size_bytes,
-                may_grow=location.may_grow,
-            )
-            transfer.receive(pieces)
-        return transfer.content(), transfer.notes
-
-    async def _doubt(self, location: PartitionLocation, lookup: SidecarLookup) -> str | None:
-        """Say why a sidecar may be of another Parquet file; None where nothing tells so. 1 request without a committed size."""
-        if lookup.sidecar is None:
-            return lookup.problem.message if lookup.state == "stale" and lookup.problem is not None else None
-        if location.committed_size_bytes is not None:
-            return None
-        try:
-            found = await self._store.info(location.data_path)
-        except NotFoundError as error:
-            raise NotFoundError(_NO_DATA, kind="PartitionMissing", path=lookup.sidecar.path) from error
-        described_bytes = lookup.sidecar.parquet_size_bytes
-        if found.size_bytes not in {None, described_bytes}:
-            return f"it described {described_bytes:,} bytes, but {DATA_FILE} has {found.size_bytes:,}"
-        return f"{DATA_FILE} was written after it" if is_written_after(found.modified_s, lookup.modified_s) else None
-
-    async def _is_there(self, path: str) -> bool:
-        try:
-            await self._store.info(path)
-        except (NotFoundError, AccessError):  # S3 refuses to tell of absent objects where listing is not allowed
-            return False
-        return True
-
-    async def _why_kept(self, location: PartitionLocation, sidecar: Sidecar, error: ColdParquetError) -> str | None:
-        """Say why a doubted sidecar is kept although none can be derived in its place; None where it is not."""
-        size_bytes = (await self._store.info(location.data_path)).size_bytes
-        described_bytes = sidecar.parquet_size_bytes
-        if isinstance(error, ArchivedObjectError):
-            is_of_this_size = size_bytes == described_bytes
-            return f"{DATA_FILE} was written or moved after it, and is archived" if is_of_this_size else None
-        is_on_disk = await self._store.infos_at_hand([location.data_path]) is not None
-        if not is_on_disk or size_bytes is None or size_bytes <= described_bytes:
-            return None
-        updated = Partition(replace(location, is_being_updated=True), self._store, self._options)
-        try:
-            await updated.read_footer(size_bytes=described_bytes)
-        except ColdParquetError:
-            return None
-        more = f"{DATA_FILE} goes on for {size_bytes - described_bytes:,} bytes behind what it describes"
-        return f"{more}: an update is under way, or was cut off"
-
-
-class SidecarWork:
-    """What ``index`` and ``migrate`` do to one partition after the other: its sidecar, and ``_pages`` where that is called for.
-
-    Args:
-        store: Where the partitions lie; it should pin versions.
-        options: How to read.
-        replaces: Which sidecars that exist are written anew unless ``force`` takes all; see :class:`PartitionIndexer`.
-        force: Write every sidecar anew, and every ``_pages`` that exists.
-        pages: Write a ``_pages`` beside each sidecar.
-        inline_bloom_bytes: See :func:`index_table`.
-        dry_run: Write nothing, but derive everything that would be written.
-        window_slots: See :class:`~coldparquet.maintenance.index_pages.PagesIndexer`.
-    """
-
-    def __init__(  # noqa: PLR0913 - what can be told is told by name
-        self,
-        store: ObjectStore,
-        options: ReadOptions,
-        *,
-        replaces: Literal["stale", "useless"],
-        force: bool,
-        dry_run: bool,
-        pages: bool = False,
-        inline_bloom_bytes: int | None = None,
-        window_slots: asyncio.Semaphore | None = None,
-    ) -> None:
-        self._indexer = PartitionIndexer(
-            store,
-            options,
-            replaces="all" if force else replaces,
-            inline_bloom_bytes=inline_bloom_bytes,
-            dry_run=dry_run,
-        )
-        self._pages_indexer = PagesIndexer(store, options, force=force, dry_run=dry_run, window_slots=window_slots)
-        self._pages = pages
-        self._force = force
-
-    async def index(self, location: PartitionLocation, *, is_sidecar_absent: bool = False) -> IndexedPartition:
-        """Index one partition; only bugs raise. Requests: as :func:`index_table` says of one."""
-        done = await self._indexer.index(location, is_sidecar_absent=is_sidecar_absent)
-        is_left_by_dry_run = done.is_stale and done.action != "written"
-        wants_pages = self._pages or self._force or done.is_stale
-        if not wants_pages or done.action in {"skipped", "failed"} or is_left_by_dry_run:
-            return done
-        write = self._pages_indexer.index if self._pages else self._pages_indexer.renew
-        return replace(done, pages=await write(location))
-
-
-def _misplaced(location: PartitionLocation, content: SidecarContent, encoded: bytes) -> tuple[str, ...]:
-    """Say that rows are of other times than the directory stands for; nothing if they are not, as far as is known."""
-    directory, column = location.directory, content.designated_timestamp
-    if directory is None or column is None:
-        return ()
-    sidecar = parse_sidecar(encoded)
-    [stated] = stated_times_ns(sidecar, column, np.array([0, sidecar.row_group_count]))
-    found = misplaced_times(stated, (directory.start_ns, directory.stop_ns))
-    return () if found is None else (f"its rows are of {found}, {_MISPLACED}",)
+    return replace(report, notes=(*report.notes, note))

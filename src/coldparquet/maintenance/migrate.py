@@ -1,32 +1,73 @@
-"""Giving the Parquet partitions of an older QuestDB table the sidecars that QuestDB itself writes by now."""
+"""The verb ``migrate``: giving the Parquet partitions of an older QuestDB table the sidecars that QuestDB itself writes by now."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from coldparquet.catalog.discovery import discover
-from coldparquet.catalog.table_files import SIDECAR_FILE, TRANSACTION_FILE
+from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.errors import NotFoundError
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.partition_records import DELTA_BIT
-from coldparquet.maintenance.index import (
-    IndexedPartition,
-    IndexReport,
-    SidecarWork,
-    renew_after_index,
-)
-from coldparquet.maintenance.walk import Place, work_on_partitions
+from coldparquet.maintenance.index import FoundPartitions, IndexJob
 from coldparquet.options import ReadOptions, StoreOptions
-from coldparquet.storage.checked import CheckedStore
+from coldparquet.pipelines.model import Place
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
     from coldparquet.catalog.table_files import PartitionLocation
+    from coldparquet.maintenance.index import IndexReport
+    from coldparquet.maintenance.sidecars import IndexedPartition
+    from coldparquet.pipelines.lakes import TableToPlan
+    from coldparquet.pipelines.model import WorkPlan
     from coldparquet.storage.base import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigrateJob(IndexJob):
+    """Write the sidecars of what the ``_txn`` of older QuestDB tables commits; see :func:`migrate_table`."""
+
+    name: ClassVar[str] = "migrate"
+    replaces: ClassVar[Literal["stale", "useless"]] = "useless"
+
+    async def find(self, store: ObjectStore, path: str) -> FoundPartitions:
+        """Find the partitions of a table that may have to be migrated. Requests: those of :func:`discover`."""
+        try:
+            discovery = await discover(store, path)
+        except NotFoundError as error:
+            if error.kind != "IncompleteTable":
+                raise
+            return _nothing_to_migrate(f"skipped: {error.message}")
+        if discovery.files is None:
+            missing = (
+                f"skipped: there is no {TRANSACTION_FILE} here, so nobody knows which bytes of the partitions count;"
+            )
+            return _nothing_to_migrate(f"{missing} 'coldparquet index' writes sidecars for the files as they are")
+        if discovery.files.metadata.interval is PartitionInterval.NONE:
+            return _nothing_to_migrate("nothing to do: a table that is not partitioned has no Parquet partitions")
+        return FoundPartitions(locations=discovery.locations, notes=discovery.notes, is_table=bool(discovery.locations))
+
+    async def plan_table(self, table: TableToPlan) -> WorkPlan:
+        """Find the partitions that ``_txn`` names. Requests: those of a listing and the table files."""
+        return self.planned(table, await self.find(table.store, table.path))
+
+    def excuse(self, location: PartitionLocation) -> str | None:
+        """Say why QuestDB's own migration passes over a partition (note section 6.1)."""
+        record = location.record
+        if record is None or not record.is_parquet:
+            return None
+        if record.unknown_flags >> DELTA_BIT & 1:
+            return f"{TRANSACTION_FILE} marks its file as only a part of the partition"
+        if record.has_remote_copy and not record.is_parquet_generated:
+            return "its data is a remote copy, and has its sidecar there"
+        return None
+
+
+def _nothing_to_migrate(note: str) -> FoundPartitions:
+    return FoundPartitions(locations=(), notes=(note,), is_table=False)
 
 
 async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
@@ -81,63 +122,5 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
         FormatError: ``_txn`` or ``_meta`` is damaged.
         StorageError: The store failed, or the table files kept changing.
     """
-    options = options or ReadOptions()
-    place = Place(url, storage_options, store_options, store)
-    async with place.opened(max_concurrency=options.max_concurrency) as opened:
-        stacked, path = opened.stack.store, opened.path
-        found = await recorded_partitions(stacked, path)
-        work = SidecarWork(CheckedStore(stacked), options, replaces="useless", force=force, dry_run=dry_run)
-        migrate = partial(migrate_partition, work)
-        partitions = await work_on_partitions(
-            found.locations, migrate, at_once=options.max_concurrency, on_progress=on_progress
-        )
-        catalogue = None
-        if found.locations and not dry_run:
-            catalogue = await renew_after_index(stacked, path, options, partitions, make=pack)
-    return IndexReport(url=place.label, partitions=partitions, notes=found.notes, catalogue=catalogue)
-
-
-async def migrate_partition(work: SidecarWork, location: PartitionLocation) -> IndexedPartition:
-    """Migrate one partition; only bugs raise."""
-    reason = _reason_to_skip(location)
-    if reason is not None:
-        return IndexedPartition(path=f"{location.directory_path}/{SIDECAR_FILE}", action="skipped", reason=reason)
-    return await work.index(location)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedPartitions:
-    """The partitions that a table's ``_txn`` names."""
-
-    locations: tuple[PartitionLocation, ...]
-    """In time order; none where there is nothing to migrate."""
-    notes: tuple[str, ...]
-    """Why not, or which directories were left aside; one sentence each."""
-
-
-async def recorded_partitions(store: ObjectStore, path: str) -> RecordedPartitions:
-    """Find the partitions of a table that may have to be migrated. Requests: those of :func:`discover`."""
-    try:
-        discovery = await discover(store, path)
-    except NotFoundError as error:
-        if error.kind != "IncompleteTable":
-            raise
-        return RecordedPartitions((), (f"skipped: {error.message}",))
-    if discovery.files is None:
-        missing = f"skipped: there is no {TRANSACTION_FILE} here, so nobody knows which bytes of the partitions count;"
-        return RecordedPartitions((), (f"{missing} 'coldparquet index' writes sidecars for the files as they are",))
-    if discovery.files.metadata.interval is PartitionInterval.NONE:
-        return RecordedPartitions((), ("nothing to do: a table that is not partitioned has no Parquet partitions",))
-    return RecordedPartitions(discovery.locations, discovery.notes)
-
-
-def _reason_to_skip(location: PartitionLocation) -> str | None:
-    """Say why QuestDB's own migration passes over a partition (note section 6.1); None where it does not."""
-    record = location.record
-    if record is None or not record.is_parquet:
-        return None
-    if record.unknown_flags >> DELTA_BIT & 1:
-        return f"{TRANSACTION_FILE} marks its file as only a part of the partition"
-    if record.has_remote_copy and not record.is_parquet_generated:
-        return "its data is a remote copy, and has its sidecar there"
-    return None
+    job = MigrateJob(force=force, pack=pack, dry_run=dry_run)
+    return await job.on_table(Place(url, storage_options, store_options, store), options or ReadOptions(), on_progress)

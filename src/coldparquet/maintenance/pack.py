@@ -4,253 +4,50 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from coldparquet.catalog.discovery import discover
-from coldparquet.catalog.packed import CATALOGUE_FILE, CATALOGUE_REASON, may_count
-from coldparquet.catalog.pages import PAGES_FILE
-from coldparquet.catalog.partition import look_up_sidecar
-from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
-from coldparquet.concurrency import map_or_cancel
+from coldparquet.catalog.packed import CATALOGUE_FILE, CATALOGUE_REASON
+from coldparquet.concurrency import gather_or_cancel, map_or_cancel
 from coldparquet.errors import (
-    AccessError,
     ColdParquetError,
-    FormatError,
     InternalError,
     InvalidInputError,
     NotFoundError,
     ObjectChangedError,
-    UnsupportedError,
 )
-from coldparquet.format.blooms import UNKNOWN, locate_blooms
-from coldparquet.format.catalogue_blooms import PackedBloom
 from coldparquet.format.catalogue_file import (
     LARGEST_FILE_BYTES,
-    LARGEST_SIDECAR_BYTES,
     PackedSidecar,
     encode_catalogue,
-    parse_catalogue_index,
 )
-from coldparquet.format.fetch import FetchedRanges, WantedRanges
-from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.maintenance.walk import Place
+from coldparquet.maintenance.packed_entries import (
+    BloomPacker,
+    LeftOut,
+    PartitionPacker,
+    bloom_bytes,
+    has_blooms,
+    kept_entries,
+)
 from coldparquet.options import ReadOptions, StoreOptions
-from coldparquet.plan.coalescing import choose_coalescing
-from coldparquet.plan.model import StoreSpeed
-from coldparquet.scan.evidence import fetch_bloom_ranges
+from coldparquet.pipelines.lakes import TableByTable
+from coldparquet.pipelines.model import Place, WorkPlan, WorkResult
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.requests import is_lasting_etag
 from coldparquet.storage.transfer import read_whole
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    import numpy.typing as npt
-
     from coldparquet.catalog.table_files import PartitionLocation
-    from coldparquet.format.blooms import BloomPlaces
-    from coldparquet.format.catalogue_file import CatalogueIndex
-    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.pipelines.lakes import TableToPlan
+    from coldparquet.pipelines.model import LakeStores, Outcome, WorkItem
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.requests import FetchedRange, ObjectInfo
+    from coldparquet.storage.requests import FetchedRange
 
 
 DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
 """Filters of more bytes are not packed: whoever renews the catalogue writes all of them anew."""
-
-
-class BloomPacker:
-    """Reads the filters of one partition after the other.
-
-    Args:
-        store: Where they lie.
-        options: How to read.
-    """
-
-    def __init__(self, store: CheckedStore, options: ReadOptions) -> None:
-        self._store = store
-        self._coalescing = choose_coalescing(options, StoreSpeed(connections=options.max_concurrency))
-
-    async def read(self, location: PartitionLocation, packed: PackedSidecar) -> tuple[PackedBloom, ...]:
-        """Read the filters of a partition, but for those that its sidecar holds. 1 request or few for the Parquet file."""
-        sidecar = parse_sidecar(packed.sidecar, parquet_size_bytes=packed.parquet_size_bytes)
-        places = _places_in_file(sidecar)
-        starts = np.concatenate(
-            [np.empty(0, np.int64), *(of_column.starts[found] for of_column, found in places.values())]
-        )
-        if not len(starts):
-            return ()
-        lengths = np.concatenate([of_column.lengths[found] for of_column, found in places.values()])
-        if is_lasting_etag(packed.data_etag):
-            self._store.pin(location.data_path, packed.data_etag)
-        fetched = FetchedRanges()
-        try:
-            pieces = await fetch_bloom_ranges(
-                self._store,
-                location.data_path,
-                WantedRanges(starts=starts, stops=starts + lengths),
-                coalescing=self._coalescing,
-                object_bytes=sidecar.parquet_size_bytes,
-                may_grow=location.may_grow,
-            )
-        except InternalError:
-            raise
-        except ColdParquetError:
-            return ()
-        fetched.add_round(pieces)
-        return await asyncio.to_thread(_cut_out, sidecar, places, fetched)
-
-
-def bloom_bytes(packed: PackedSidecar) -> int:
-    """Return how many bytes of filters an entry has, or would have: those that its sidecar does not hold itself."""
-    if packed.blooms:
-        return sum(len(bloom.bitset) for bloom in packed.blooms)
-    sidecar = parse_sidecar(packed.sidecar, parquet_size_bytes=packed.parquet_size_bytes, verify_checksum=False)
-    return sum(int(of_column.lengths[found].sum()) for of_column, found in _places_in_file(sidecar).values())
-
-
-def _places_in_file(sidecar: Sidecar) -> dict[int, tuple[BloomPlaces, npt.NDArray[np.intp]]]:
-    """Return where the filters of each column lie in the Parquet file, and the row groups that have one."""
-    if not sidecar.blooms_external:
-        return {}
-    found = {}
-    for column in sidecar.bloom_columns:
-        places = locate_blooms(sidecar, column)
-        found[column] = places, np.flatnonzero(places.present & (places.starts != UNKNOWN))
-    return found
-
-
-def _cut_out(
-    sidecar: Sidecar,
-    places: dict[int, tuple[BloomPlaces, npt.NDArray[np.intp]]],
-    fetched: FetchedRanges,
-) -> tuple[PackedBloom, ...]:
-    blooms = []
-    for column, (of_column, row_groups) in places.items():
-        for row_group in row_groups.tolist():
-            start = int(of_column.starts[row_group])
-            bitset = fetched.bytes_at(start, start + int(of_column.lengths[row_group]))
-            if bitset is None:
-                raise InternalError("bytes of bloom filters are missing although all of them were asked for")
-            blooms.append(PackedBloom(column=sidecar.column(column).name, row_group=row_group, bitset=bitset))
-    return tuple(blooms)
-
-
-def has_blooms(data: bytes) -> bool:
-    """Tell whether a catalogue holds bloom filters; of a damaged one nobody knows, and it is made as if it were new."""
-    try:
-        return parse_catalogue_index(data, path=None).blooms_range is not None
-    except (FormatError, UnsupportedError):
-        return True
-
-
-def kept_entries(data: bytes, locations: Sequence[PartitionLocation]) -> dict[str, PackedSidecar]:
-    """Return the entries of an older catalogue that a transaction says are still right; none of a damaged one."""
-    kept = {}
-    try:
-        index = parse_catalogue_index(data, path=None)
-        places = [index.block_range(block) for block in range(len(index.block_starts))]
-        blocks = [
-            index.unpack_block(block, memoryview(data)[place.start : place.stop]) for block, place in enumerate(places)
-        ]
-        blooms = _kept_blooms(data, index)
-    except (FormatError, UnsupportedError):
-        return {}
-    for location in locations:
-        if location.committed_size_bytes is None or not may_count(index, location):
-            continue
-        entry = index.entry_of[location.name]
-        kept[location.name] = PackedSidecar(
-            name=location.name,
-            parquet_size_bytes=int(index.parquet_sizes[entry]),
-            row_count=int(index.row_counts[entry]),
-            sidecar=index.sidecar_in(blocks[int(index.blocks[entry])], entry),
-            data_etag=index.data_etags[entry],
-            sidecar_etag=index.sidecar_etags[entry],
-            has_pages=bool(index.has_pages[entry]),
-            blooms=tuple(blooms.get(entry, ())),
-        )
-    return kept
-
-
-def _kept_blooms(data: bytes, index: CatalogueIndex) -> dict[int, list[PackedBloom]]:
-    if index.blooms_range is None:
-        return {}
-    place, stripes = index.blooms_range, index.stripes_range
-    blooms = index.parse_blooms(data[place.start : place.stop])
-    return blooms.bitsets_of_entries(memoryview(data)[stripes.start : stripes.stop])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A partition that is not packed."""
-
-    reason: str
-
-
-class PartitionPacker:
-    """Reads one partition after the other.
-
-    Args:
-        store: Where they lie; it should pin versions.
-        options: How to read.
-    """
-
-    def __init__(self, store: ObjectStore, options: ReadOptions) -> None:
-        self._store = store
-        self._options = options
-
-    async def read(self, location: PartitionLocation) -> PackedSidecar | LeftOut:
-        """Read one partition. 1 listing, and 1 or 2 requests for its sidecar; none for a native one."""
-        if location.is_native:
-            return LeftOut(reason="in QuestDB's native format")
-        # In this order: if the sidecar is replaced in between, the entry says an older version of it, and does not count.
-        listed = await self._list(location)
-        lookup = await look_up_sidecar(self._store, location, self._options)
-        sidecar = lookup.sidecar
-        if sidecar is None:
-            problem = lookup.problem.message if lookup.problem else "it has no sidecar; 'coldparquet index' writes one"
-            return LeftOut(reason=problem)
-        if len(lookup.file) > LARGEST_SIDECAR_BYTES:
-            return LeftOut(reason=f"its sidecar of {len(lookup.file):,} bytes is worth a request of its own")
-        unusable = None if location.committed_size_bytes is not None else _why_unusable(listed, sidecar)
-        if unusable is not None:
-            return LeftOut(reason=unusable)
-        return PackedSidecar(
-            name=location.name,
-            parquet_size_bytes=sidecar.parquet_size_bytes,
-            row_count=sidecar.total_rows,
-            sidecar=lookup.file,
-            data_etag=_lasting_etag(listed, DATA_FILE),
-            sidecar_etag=_lasting_etag(listed, SIDECAR_FILE),
-            has_pages=not listed or PAGES_FILE in listed,
-        )
-
-    async def _list(self, location: PartitionLocation) -> Mapping[str, ObjectInfo]:
-        """List the objects of a partition by their names; none where the store does not list them."""
-        try:
-            listing = await self._store.list(location.directory_path)
-        except (AccessError, NotFoundError):
-            return {}
-        return {info.path.rpartition("/")[2]: info for info in listing.objects}
-
-
-def _lasting_etag(listed: Mapping[str, ObjectInfo], name: str) -> str | None:
-    etag = listed[name].etag if name in listed else None
-    return etag if is_lasting_etag(etag) else None
-
-
-def _why_unusable(listed: Mapping[str, ObjectInfo], sidecar: Sidecar) -> str | None:
-    """Say why nobody could tell later, without a transaction, that a sidecar is still the right one; None if they could."""
-    if _lasting_etag(listed, DATA_FILE) is None or _lasting_etag(listed, SIDECAR_FILE) is None:
-        return "without a _txn readers check entries by the versions of objects, which this store does not list"
-    size_bytes = listed[DATA_FILE].size_bytes
-    if size_bytes != sidecar.parquet_size_bytes:
-        return f"its sidecar describes {sidecar.parquet_size_bytes:,} bytes, but {DATA_FILE} has {size_bytes:,}"
-    return None
 
 
 PackAction = Literal["written", "would write", "unchanged", "skipped", "failed"]
@@ -293,6 +90,56 @@ class PackReport:
         return sum(partition.sidecar_bytes is not None for partition in self.partitions)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackJob(TableByTable):
+    """Write the catalogue of a table, or of every table of a lake; see :func:`pack_table`."""
+
+    name: ClassVar[str] = "pack"
+    items_at_once: ClassVar[int] = 4
+
+    bloom_limit_bytes: int = DEFAULT_LIMIT_BYTES
+    """Leave the bloom filters of a table out if they are more."""
+    dry_run: bool = False
+    """Write nothing; say what would be written."""
+
+    async def on_table(
+        self, place: Place, options: ReadOptions, on_progress: Callable[[str, int], None] | None
+    ) -> PackReport:
+        """Pack one table, here."""
+        async with place.opened(max_concurrency=options.max_concurrency) as opened:
+            report = await self._pack(opened.stack.store, opened.path.rstrip("/"), options, on_progress)
+        return replace(report, url=place.label)
+
+    async def _pack(
+        self, store: ObjectStore, path: str, options: ReadOptions, on_progress: Callable[[str, int], None] | None
+    ) -> PackReport:
+        packing = _Packing(store, path, options, dry_run=self.dry_run, on_progress=on_progress)
+        return await packing.pack(await packing.existing(), changed=None, bloom_limit_bytes=self.bloom_limit_bytes)
+
+    async def plan_table(self, table: TableToPlan) -> WorkPlan:
+        """Pack it as a whole. No request."""
+        return WorkPlan(items=(table.item,))
+
+    async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
+        """Pack one table. Requests: those of :func:`pack_table`."""
+        store, path = stores.table(item)
+        report = await self._pack(store, path, stores.read_options, None)
+        done = result_of_pack(item, report, action=report.action)
+        return replace(done, outcome="failed", kind="NothingToPack") if report.action == "skipped" else done
+
+
+def result_of_pack(item: WorkItem, report: PackReport, *, action: str) -> WorkResult:
+    """Say of a table what became of its catalogue."""
+    outcomes: dict[PackAction, Outcome] = {"written": "done", "would write": "done", "failed": "failed"}
+    return WorkResult(
+        table=item.table_url,
+        outcome=outcomes.get(report.action, "nothing to do"),
+        action=action,
+        reason=report.reason,
+        size_bytes=report.catalogue_bytes,
+    )
+
+
 async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     url: str | os.PathLike[str],
     *,
@@ -319,14 +166,8 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     and 1 or 2 for the sidecar, and where it has bloom filters 1 or few for those; 1 for the catalogue that is there and
     1 to write, none if nothing is new.
     """
-    options = options or ReadOptions()
-    place = Place(url, storage_options, store_options, store)
-    async with place.opened(max_concurrency=options.max_concurrency) as opened:
-        packing = _Packing(
-            opened.stack.store, opened.path.rstrip("/"), options, dry_run=dry_run, on_progress=on_progress
-        )
-        report = await packing.pack(await packing.existing(), changed=None, bloom_limit_bytes=bloom_limit_bytes)
-        return replace(report, url=place.label)
+    job = PackJob(bloom_limit_bytes=bloom_limit_bytes, dry_run=dry_run)
+    return await job.on_table(Place(url, storage_options, store_options, store), options or ReadOptions(), on_progress)
 
 
 async def renew_catalogue(  # noqa: PLR0913 - what can be told is told by name
@@ -354,6 +195,35 @@ async def renew_catalogue(  # noqa: PLR0913 - what can be told is told by name
         raise
     except ColdParquetError as error:
         return PackReport(url=path, action="failed", reason=error.message)
+
+
+async def renew_catalogues(
+    results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores, *, make: bool
+) -> tuple[WorkResult, ...]:
+    """Renew the catalogue of every table in which partitions were written, or of all tables of the plan.
+
+    Requests: those of :func:`~coldparquet.maintenance.pack.renew_catalogue` for each of these tables.
+    """
+    changed: dict[str, set[str]] = {item.table_url: set() for item in plan.items} if make else {}
+    for result in results:
+        if result.outcome == "done" and result.partition:
+            changed.setdefault(result.table, set()).add(result.details.get("directory", result.partition))
+    items = {item.table_url: item for item in plan.items}
+    whole_tables = {item.table_url for item in plan.items if item.work.get("is_whole_table")}
+
+    async def renew(item: WorkItem, directories: set[str]) -> WorkResult | None:
+        store, path = stores.table(item)
+        report = await renew_catalogue(store, path, stores.read_options, changed=directories, make=make)
+        if report is None:
+            return None
+        return result_of_pack(item, report, action=f"catalogue {report.action}")
+
+    renewals = [
+        renew(items[table], directories)
+        for table, directories in changed.items()
+        if table in items and table not in whole_tables
+    ]
+    return tuple(result for result in await gather_or_cancel(renewals) if result is not None)
 
 
 class _Packing:

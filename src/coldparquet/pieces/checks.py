@@ -22,9 +22,10 @@ from coldparquet.format.pages import ClaimedPages, check_pages
 from coldparquet.format.table_file_text import Utf8Strings
 from coldparquet.format.types import TypeTag
 from coldparquet.pieces.frame import damaged_piece
-from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundIn, BoundNot, BoundOr
+from coldparquet.plan.bind import BoundComparison, BoundIn, fields_of
 from coldparquet.plan.model import MetadataSource, RowGroupRead
 from coldparquet.plan.native import NativeRead
+from coldparquet.plan.predicate import leaves
 from coldparquet.plan.type_changes import can_convert
 from coldparquet.storage.urls import paths_outside
 
@@ -121,17 +122,10 @@ def check_predicate(predicate: BoundPredicate, columns: Sequence[TableColumn]) -
     """Check that a predicate's literals compare with the columns; for errors see :func:`refuses_nonsense`."""
     types = {column.index: arrow_type(column.readable_type, text=PLAIN_TEXT) for column in columns}
     values: dict[int, list[DomainValue]] = {}
-    parts = [predicate]
-    while parts:
-        match parts.pop():
-            case BoundAnd(parts=more) | BoundOr(parts=more):
-                parts += more
-            case BoundNot(part=part):
-                parts.append(part)
-            case BoundComparison(field=field, value=value):
-                values.setdefault(field.index, []).append(value)
-            case BoundIn(field=field, values=more):
-                values.setdefault(field.index, []).extend(more)
+    for leaf in leaves(predicate):
+        if isinstance(leaf, BoundComparison | BoundIn):
+            found = leaf.values if isinstance(leaf, BoundIn) else (leaf.value,)
+            values.setdefault(leaf.field.index, []).extend(found)
     for index, of_column in values.items():
         check_comparable(of_column, types[index])
 
@@ -151,7 +145,7 @@ class NeededColumns:
         _require(is_right, "it has not as many columns as it says")
         known = dict(zip((column.index for column in content.columns), places, strict=True))
         _require(len(known) == len(places), "it has a column twice")
-        asked = () if content.predicate is None else content.predicate.fields()
+        asked = () if content.predicate is None else fields_of(content.predicate)
         of_predicate = [*places[content.output_column_count :], *(known[field.index] for field in asked)]
         return cls(
             of_result=frozenset(place for place in places[: content.output_column_count] if place is not None),

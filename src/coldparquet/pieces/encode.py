@@ -25,7 +25,7 @@ from coldparquet.catalog.table_files import TableMoment
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.parquet_footer import writer_entry
 from coldparquet.format.partition_records import PartitionRecord
-from coldparquet.format.sidecar_footer import ScratchpadEntry
+from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_writer import ColumnSpec, FooterSpec, SidecarContent, encode_footer, encode_header
 from coldparquet.format.types import FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations
 from coldparquet.options import Coalescing, ReadOptions
@@ -297,13 +297,15 @@ def _shape(plain: Sequence[Any]) -> RequestShape:
 
 _BOUND_FLAGS = layout.STAT_PRESENT | layout.STAT_INLINED | layout.STAT_EXACT
 _BOTH_BOUND_FLAGS = _BOUND_FLAGS | _BOUND_FLAGS << layout.STAT_MAX_SHIFT
-_STAT_SIZES_BYTE = layout.STAT_FLAGS_BYTE + 1
+_PACKED_WORD = 0
+_STAT_FLAGS_BYTE = layout.COLUMN_CHUNK.offset("stat_flags")
+_STAT_SIZES_BYTE = layout.COLUMN_CHUNK.offset("stat_sizes")
 _WITHOUT_BOUNDS = np.uint64(
-    0xFFFF_FFFF_FFFF_FFFF ^ (_BOTH_BOUND_FLAGS << 8 * layout.STAT_FLAGS_BYTE | 0xFF << 8 * _STAT_SIZES_BYTE)
+    0xFFFF_FFFF_FFFF_FFFF ^ (_BOTH_BOUND_FLAGS << 8 * _STAT_FLAGS_BYTE | 0xFF << 8 * _STAT_SIZES_BYTE)
 )
 """The bits of a packed word that are not about bounds: codec, encodings, and which counts are known."""
 
-_BOUND_WORDS = (layout.CHUNK_MIN_WORD, layout.CHUNK_MAX_WORD)
+_BOUND_WORDS = (6, 7)
 
 
 class SidecarReducer:
@@ -386,7 +388,7 @@ def _block_words(
     chunk_words = 1 + layout.CHUNK_WORDS * np.array(columns, dtype=np.int64)
     places = first_words[:, None, None] + chunk_words[:, None] + np.arange(layout.CHUNK_WORDS)
     chunks = blocks.words[places]
-    chunks[~keeps_bounds, layout.CHUNK_PACKED_WORD] &= _WITHOUT_BOUNDS
+    chunks[~keeps_bounds, _PACKED_WORD] &= _WITHOUT_BOUNDS
     for word in _BOUND_WORDS:
         chunks[~keeps_bounds, word] = 0
     row_counts = blocks.words[first_words][:, None]

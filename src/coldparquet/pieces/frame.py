@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.catalogue_file import WORD_BYTES, from_byte_planes, to_byte_planes
+from coldparquet.format.binary import WORD_BYTES, from_byte_planes, to_byte_planes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

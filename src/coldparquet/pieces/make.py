@@ -175,7 +175,7 @@ async def make_pieces(
     loop, snapshot = asyncio.get_running_loop(), planned.question.snapshot
     cut = partial(_cut, planned, most_pieces=most_pieces, target_bytes=target_bytes)
     edges = await loop.run_in_executor(executor, cut)
-    paths = [path for path in _cut_objects(planned, edges) if snapshot.store.lasting_etag(path) is None]
+    paths = [path for path in _cut_objects(planned, edges) if snapshot.versions.lasting_etag(path) is None]
     await snapshot.data_objects.head(paths)
     return await loop.run_in_executor(executor, _make, planned, edges)
 
@@ -294,10 +294,10 @@ class _PieceMaker:
     def _etag(self, partition: PlannedParquet) -> str | None:
         """Return the known version of a data object, if later readers can compare it."""
         snapshot, path = self._planned.question.snapshot, partition.data_path
-        info = snapshot.data_objects.info(path)
+        info = snapshot.versions.info(path)
         # The version of a growing file on a disk changes, although its committed part does not.
         seen = None if info is None or partition.may_grow else info.etag
-        return snapshot.store.lasting_etag(path) or seen
+        return snapshot.versions.lasting_etag(path) or seen
 
     def _shape(self, index: int) -> RequestShape:
         question, plan = self._planned.question, self._planned.plan

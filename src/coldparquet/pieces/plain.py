@@ -27,21 +27,17 @@ from coldparquet.format.types import (
 from coldparquet.pieces.checks import checked_strings
 from coldparquet.pieces.frame import damaged_piece, split
 from coldparquet.plan.bind import (
-    BoundAnd,
     BoundComparison,
     BoundField,
     BoundIn,
     BoundIsNull,
-    BoundLiteral,
-    BoundNot,
-    BoundOr,
     BoundPredicate,
     ConstantUnlessNull,
 )
 from coldparquet.plan.columns import TableColumn
 from coldparquet.plan.model import RowGroupRead, RowSelection
 from coldparquet.plan.native import NativeColumn, NativeFile, NativeRead, NativeSymbol
-from coldparquet.plan.predicate import Operator
+from coldparquet.plan.predicate import And, Literal, Not, Operator, Or
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -142,13 +138,13 @@ def plain_predicate(predicate: BoundPredicate) -> list[Any]:  # noqa: PLR0911 - 
             return ["is null", field.index]
         case ConstantUnlessNull(field=field, value=value):
             return ["constant unless null", field.index, value]
-        case BoundLiteral(value=value):
+        case Literal(value=value):
             return ["literal", value]
-        case BoundAnd(parts=parts):
+        case And(parts=parts):
             return ["and", [plain_predicate(part) for part in parts]]
-        case BoundOr(parts=parts):
+        case Or(parts=parts):
             return ["or", [plain_predicate(part) for part in parts]]
-        case BoundNot(part=part):
+        case Not(part=part):
             return ["not", plain_predicate(part)]
     raise InternalError(f"a piece cannot hold a predicate of kind {type(predicate).__name__}")
 
@@ -169,13 +165,13 @@ def predicate_of(plain: list[Any], columns: Mapping[int, TableColumn]) -> BoundP
         case ["constant unless null", index, bool(value)]:
             return ConstantUnlessNull(field_of(index), value)
         case ["literal", None | bool() as value]:
-            return BoundLiteral(value)
+            return Literal(value)
         case ["and", list(parts)]:
-            return BoundAnd(tuple(predicate_of(part, columns) for part in parts))
+            return And(tuple(predicate_of(part, columns) for part in parts))
         case ["or", list(parts)]:
-            return BoundOr(tuple(predicate_of(part, columns) for part in parts))
+            return Or(tuple(predicate_of(part, columns) for part in parts))
         case ["not", list(part)]:
-            return BoundNot(predicate_of(part, columns))
+            return Not(predicate_of(part, columns))
     raise damaged_piece("there is no such kind of predicate")
 
 

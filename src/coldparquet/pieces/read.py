@@ -623,7 +623,7 @@ def _pinned_store(content: PieceContent, store: ObjectStore) -> CachedStore:
     checked = CheckedStore(store)
     for share in content.shares:
         if isinstance(share, ParquetShare) and share.etag is not None:
-            checked.pin(share.data_path, share.etag)
+            checked.versions.pin(share.data_path, share.etag)
     return NO_CACHES.above(checked)
 
 

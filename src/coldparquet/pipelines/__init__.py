@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 from coldparquet.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from coldparquet.pipelines.compact_job import CompactJob
-    from coldparquet.pipelines.convert import ConvertJob
-    from coldparquet.pipelines.index_job import IndexJob, MigrateJob
+    from coldparquet.maintenance.index import IndexJob
+    from coldparquet.maintenance.migrate import MigrateJob
+    from coldparquet.maintenance.pack import PackJob
+    from coldparquet.maintenance.tier import TierJob
+    from coldparquet.maintenance.verify import VerifyJob
     from coldparquet.pipelines.model import PipelineReport
-    from coldparquet.pipelines.publish_job import PublishJob
     from coldparquet.pipelines.run import LocalEngine, run_pipeline
-    from coldparquet.pipelines.tier_job import TierJob
-    from coldparquet.pipelines.verify_job import VerifyJob
+    from coldparquet.publish.job import PublishJob
+    from coldparquet.write.compact_job import CompactJob
+    from coldparquet.write.convert import ConvertJob
 
 __all__ = [
     "CompactJob",
@@ -30,6 +32,7 @@ __all__ = [
     "IndexJob",
     "LocalEngine",
     "MigrateJob",
+    "PackJob",
     "PipelineReport",
     "PublishJob",
     "TierJob",
@@ -38,15 +41,16 @@ __all__ = [
 ]
 
 _MODULES = {
-    "CompactJob": "coldparquet.pipelines.compact_job",
-    "ConvertJob": "coldparquet.pipelines.convert",
-    "IndexJob": "coldparquet.pipelines.index_job",
+    "CompactJob": "coldparquet.write.compact_job",
+    "ConvertJob": "coldparquet.write.convert",
+    "IndexJob": "coldparquet.maintenance.index",
     "LocalEngine": "coldparquet.pipelines.run",
-    "MigrateJob": "coldparquet.pipelines.index_job",
+    "MigrateJob": "coldparquet.maintenance.migrate",
+    "PackJob": "coldparquet.maintenance.pack",
     "PipelineReport": "coldparquet.pipelines.model",
-    "PublishJob": "coldparquet.pipelines.publish_job",
-    "TierJob": "coldparquet.pipelines.tier_job",
-    "VerifyJob": "coldparquet.pipelines.verify_job",
+    "PublishJob": "coldparquet.publish.job",
+    "TierJob": "coldparquet.maintenance.tier",
+    "VerifyJob": "coldparquet.maintenance.verify",
     "run_pipeline": "coldparquet.pipelines.run",
 }
 """Where each name is defined. They are imported when they are used: a worker imports this package for one of them."""

@@ -10,27 +10,77 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
+from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.options import ReadOptions, StoreOptions
-from coldparquet.storage.open import open_store, stack_store
+from coldparquet.storage.open import open_store, opened_store, stack_store
 from coldparquet.storage.urls import shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from dataclasses import Field
     from types import TracebackType
 
     import pyarrow as pa
 
+    from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.open import OpenedStore
 
 
 Value = TypeVar("Value")
+Done = TypeVar("Done")
+
+
+@dataclass(frozen=True, slots=True, repr=False)  # it may hold secrets
+class Place:
+    """Where a table lies, as the caller said it."""
+
+    url: str | os.PathLike[str]
+    storage_options: Mapping[str, Any] | None = None
+    store_options: StoreOptions | None = None
+    store: ObjectStore | None = None
+    """A store of the caller, in which ``url`` is a path; it stays open."""
+
+    @property
+    def label(self) -> str:
+        """The URL as reports show it, without secrets."""
+        return shown_url(os.fspath(self.url))
+
+    def opened(self, *, max_concurrency: int) -> AbstractAsyncContextManager[OpenedStore]:
+        """Open the store for a block, see :func:`~coldparquet.storage.open.opened_store`. No request."""
+        return opened_store(
+            os.fspath(self.url),
+            storage_options=self.storage_options,
+            store_options=self.store_options,
+            store=self.store,
+            max_concurrency=max_concurrency,
+        )
+
+
+async def work_on_partitions(
+    locations: Sequence[PartitionLocation],
+    work: Callable[[PartitionLocation], Awaitable[Done]],
+    *,
+    at_once: int,
+    on_progress: Callable[[Done, int], None] | None,
+) -> tuple[Done, ...]:
+    """Work on partitions, ``at_once`` of them at a time; results in their order."""
+
+    async def work_on(location: PartitionLocation) -> Done:
+        done = await work(location)
+        if on_progress is not None:
+            on_progress(done, len(locations))
+        return done
+
+    return tuple(await map_or_cancel(work_on, locations, at_once=at_once))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,13 +285,14 @@ class Lake:
 
 
 JOBS = {
-    "index": ("coldparquet.pipelines.index_job", "IndexJob"),
-    "verify": ("coldparquet.pipelines.verify_job", "VerifyJob"),
-    "migrate": ("coldparquet.pipelines.index_job", "MigrateJob"),
-    "compact": ("coldparquet.pipelines.compact_job", "CompactJob"),
-    "publish": ("coldparquet.pipelines.publish_job", "PublishJob"),
-    "tier": ("coldparquet.pipelines.tier_job", "TierJob"),
-    "convert": ("coldparquet.pipelines.convert", "ConvertJob"),
+    "index": ("coldparquet.maintenance.index", "IndexJob"),
+    "verify": ("coldparquet.maintenance.verify", "VerifyJob"),
+    "migrate": ("coldparquet.maintenance.migrate", "MigrateJob"),
+    "pack": ("coldparquet.maintenance.pack", "PackJob"),
+    "compact": ("coldparquet.write.compact_job", "CompactJob"),
+    "publish": ("coldparquet.publish.job", "PublishJob"),
+    "tier": ("coldparquet.maintenance.tier", "TierJob"),
+    "convert": ("coldparquet.write.convert", "ConvertJob"),
 }
 """Module and class of each, in the order of the command line's help. Workers import the one that they run: all of them take a
 second."""

@@ -23,9 +23,9 @@ import numpy as np
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import Comparison, StatisticsTrust
-from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundIn, BoundIsNull, BoundNot
+from coldparquet.plan.bind import BoundComparison, BoundIn, BoundIsNull
 from coldparquet.plan.bounds import PREFIX_BYTES, Bounds, ByteSide, NumericSide
-from coldparquet.plan.predicate import Operator
+from coldparquet.plan.predicate import And, Not, Operator
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.plan.type_changes import holds_same_values, widens
 
@@ -45,43 +45,50 @@ _NARROW_INTEGERS = frozenset({"int8", "int16", "uint8", "uint16"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExactSide:
+    """What is known of the minimum, or of the maximum, of a column; every array has shape ``(row_groups,)``."""
+
+    side: Side | None
+    largest: bool
+    """Whether this is the maximum."""
+    is_known: BoolArray
+    """True if the bound is the value, or there is no value at all."""
+    has_values: BoolArray
+    """False if every row is known to be NULL."""
+
+    def best(self, row_groups: BoolArray) -> DomainValue | None:
+        """Return the extreme of the row groups marked in ``row_groups``, all of them known; None if all NULL."""
+        return _extreme(self.side, row_groups & self.has_values, largest=self.largest)
+
+    def may_beat(self, value: DomainValue) -> BoolArray:
+        """Tell which row groups may hold a value beyond ``value``; NaN is not."""
+        if self.side is None:
+            return self.has_values
+        beyond = self.side.above(value) if self.largest else ~self.side.at_or_above(value)
+        return self.has_values & (~self.side.known | beyond)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExactBounds:
-    """What the metadata of one partition proves about a column; every array has shape ``(row_groups,)``."""
+    """What the metadata of one partition proves about a column."""
 
     bounds: Bounds | None
     """Valid bounds, exact or not; None if nothing is known."""
-    is_least_known: BoolArray
-    """True if ``bounds.lower`` is the minimum, or there is no value at all."""
-    is_greatest_known: BoolArray
-    """True if ``bounds.upper`` is the maximum, or there is no value at all."""
+    least: ExactSide
+    greatest: ExactSide
     null_counts: IntArray
-    """Null count, -1 if unknown."""
+    """Null count, -1 if unknown, shape ``(row_groups,)``."""
 
-    def least(self, row_groups: BoolArray) -> DomainValue | None:
-        """Return the minimum of the row groups marked in ``row_groups``, all of them known; None if all NULL."""
-        return (
-            None if self.bounds is None else _extreme(self.bounds.lower, row_groups & self._has_values, largest=False)
-        )
 
-    def greatest(self, row_groups: BoolArray) -> DomainValue | None:
-        """Return the maximum of the row groups marked in ``row_groups``, all of them known; None if all NULL."""
-        return None if self.bounds is None else _extreme(self.bounds.upper, row_groups & self._has_values, largest=True)
-
-    def may_be_below(self, value: DomainValue) -> BoolArray:
-        """Tell which row groups may hold a value smaller than ``value``; NaN is not."""
-        if self.bounds is None or self.bounds.lower is None:
-            return self._has_values
-        return self._has_values & ~(self.bounds.lower.known & self.bounds.lower.at_or_above(value))
-
-    def may_be_above(self, value: DomainValue) -> BoolArray:
-        """Tell which row groups may hold a value larger than ``value``; NaN is not."""
-        if self.bounds is None or self.bounds.upper is None:
-            return self._has_values
-        return self._has_values & (~self.bounds.upper.known | self.bounds.upper.above(value))
-
-    @property
-    def _has_values(self) -> BoolArray:
-        return np.ones(len(self.null_counts), np.bool_) if self.bounds is None else self.bounds.may_hold_values
+def _exact(bounds: Bounds | None, null_counts: IntArray, *, is_least: BoolArray, is_greatest: BoolArray) -> ExactBounds:
+    has_values = np.ones(len(null_counts), np.bool_) if bounds is None else bounds.may_hold_values
+    lower, upper = (None, None) if bounds is None else (bounds.lower, bounds.upper)
+    return ExactBounds(
+        bounds=bounds,
+        least=ExactSide(side=lower, largest=False, is_known=is_least, has_values=has_values),
+        greatest=ExactSide(side=upper, largest=True, is_known=is_greatest, has_values=has_values),
+        null_counts=null_counts,
+    )
 
 
 def exact_bounds(sidecar: Sidecar, place: int | None, field: BoundField) -> ExactBounds:
@@ -91,11 +98,11 @@ def exact_bounds(sidecar: Sidecar, place: int | None, field: BoundField) -> Exac
     nowhere = np.zeros(len(row_counts), np.bool_)
     if place is None:
         null_counts = np.zeros_like(row_counts) if field.type.never_null else row_counts
-        return ExactBounds(bounds=bounds, is_least_known=~nowhere, is_greatest_known=~nowhere, null_counts=null_counts)
+        return _exact(bounds, null_counts, is_least=~nowhere, is_greatest=~nowhere)
     stored = sidecar.column_type(place)
     if bounds is None or not _keeps_values(stored, field.type):
         unknown = np.full(len(row_counts), -1, np.int64)
-        return ExactBounds(bounds=bounds, is_least_known=nowhere, is_greatest_known=nowhere, null_counts=unknown)
+        return _exact(bounds, unknown, is_least=nowhere, is_greatest=nowhere)
     chunks, descriptor = sidecar.chunks(place), sidecar.column(place)
     # Leaf slots of nested columns are not rows. A REQUIRED column marks no nulls: rows counted as such hold some value.
     counts_rows = descriptor.max_rep_level == 0 and descriptor.max_def_level <= 1
@@ -110,11 +117,11 @@ def exact_bounds(sidecar: Sidecar, place: int | None, field: BoundField) -> Exac
     all_zero = null_counts == row_counts if stored.never_null else nowhere
     is_least = is_value & _is_value(bounds.lower, chunks.min.exact | all_zero, stored)
     is_greatest = is_value & _is_value(bounds.upper, chunks.max.exact | all_zero, stored)
-    return ExactBounds(
-        bounds=bounds,
-        is_least_known=~bounds.may_hold_values | is_least,
-        is_greatest_known=~bounds.may_hold_values | is_greatest,
-        null_counts=np.zeros_like(row_counts) if field.type.never_null else null_counts,
+    return _exact(
+        bounds,
+        np.zeros_like(row_counts) if field.type.never_null else null_counts,
+        is_least=~bounds.may_hold_values | is_least,
+        is_greatest=~bounds.may_hold_values | is_greatest,
     )
 
 
@@ -190,7 +197,7 @@ class KeyDomain:
 
 def key_domain(field: BoundField, predicate: BoundPredicate | None, *, symbol_count: int | None) -> KeyDomain:
     """Determine the keys that rows satisfying a predicate can have."""
-    parts = predicate.parts if isinstance(predicate, BoundAnd) else (predicate,)
+    parts = predicate.parts if isinstance(predicate, And) else (predicate,)
     value_count = 2 if field.type.tag is TypeTag.BOOLEAN else symbol_count
     may_be_null = not field.type.never_null
     for part in parts:
@@ -200,7 +207,7 @@ def key_domain(field: BoundField, predicate: BoundPredicate | None, *, symbol_co
             case BoundIn(field=named, values=values) if named == field:
                 value_count = len(values) if value_count is None else min(value_count, len(values))
                 may_be_null = False
-            case BoundNot(part=BoundIsNull(field=named)) if named == field:
+            case Not(part=BoundIsNull(field=named)) if named == field:
                 may_be_null = False
             case _:
                 pass

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.errors import InternalError, InvalidInputError, UnsupportedError
 from coldparquet.format.types import ColumnType
 from coldparquet.format.types import Comparison as Order
 from coldparquet.plan.bounds import SortedValues
@@ -19,6 +19,7 @@ from coldparquet.plan.literals import DomainValue, Place, PlacedLiteral, format_
 from coldparquet.plan.predicate import (
     And,
     Comparison,
+    Fold,
     In,
     IsNull,
     Literal,
@@ -26,7 +27,9 @@ from coldparquet.plan.predicate import (
     Operator,
     Or,
     Predicate,
+    Result,
     Value,
+    leaves,
     quote_name,
     value_text,
 )
@@ -47,20 +50,23 @@ class BoundField:
     type: ColumnType
 
 
-@dataclass(frozen=True, slots=True)
-class BoundPredicate:
-    """A predicate on the rows of one table. ``str()`` writes it as SQL, for people."""
-
-    def fields(self) -> tuple[BoundField, ...]:
-        """Return the fields needed to evaluate the predicate, each once, in order of appearance."""
-        return tuple({field.index: field for field in _fields(self)}.values())
+BoundPredicate: TypeAlias = Predicate
+"""A predicate whose leaves are literals and :class:`BoundLeaf`. ``str()`` writes it as SQL, for people."""
 
 
 @dataclass(frozen=True, slots=True)
-class BoundComparison(BoundPredicate):
+class BoundLeaf(Predicate):
+    """A test of one field."""
+
+    depth: int = dataclasses.field(init=False, repr=False, compare=False, default=0)
+    """One less than unbound: a list with NULL becomes an OR of two leaves, and binding must make no tree too deep."""
+    field: BoundField
+
+
+@dataclass(frozen=True, slots=True)
+class BoundComparison(BoundLeaf):
     """``field operator value``; NULL if the field is NULL."""
 
-    field: BoundField
     operator: Operator
     value: DomainValue
 
@@ -69,10 +75,9 @@ class BoundComparison(BoundPredicate):
 
 
 @dataclass(frozen=True, slots=True)
-class BoundIn(BoundPredicate):
+class BoundIn(BoundLeaf):
     """The field equals one of ``values``; NULL if the field is NULL."""
 
-    field: BoundField
     values: tuple[DomainValue, ...]
     """Distinct, ascending, at least two."""
     search: SortedValues = dataclasses.field(init=False, repr=False, compare=False)
@@ -88,94 +93,87 @@ class BoundIn(BoundPredicate):
 
 
 @dataclass(frozen=True, slots=True)
-class BoundIsNull(BoundPredicate):
+class BoundIsNull(BoundLeaf):
     """The field is NULL; never NULL itself."""
-
-    field: BoundField
 
     def __str__(self) -> str:
         return f"{quote_name(self.field.name)} IS NULL"
 
+    def negated_text(self) -> str:
+        """Write the opposite as SQL."""
+        return f"{quote_name(self.field.name)} IS NOT NULL"
+
 
 @dataclass(frozen=True, slots=True)
-class ConstantUnlessNull(BoundPredicate):
+class ConstantUnlessNull(BoundLeaf):
     """A comparison that has the same outcome for every value of the field, such as ``int_column = 3.5``."""
 
-    field: BoundField
     value: bool
 
     def __str__(self) -> str:
         return f"({value_text(self.value)} unless {quote_name(self.field.name)} IS NULL)"
 
 
-@dataclass(frozen=True, slots=True)
-class BoundLiteral(BoundPredicate):
-    """TRUE, FALSE or NULL (None) for every row."""
+class BoundFold(Fold[Result]):
+    """A fold of bound predicates."""
 
-    value: bool | None
+    def leaf(self, leaf: Predicate) -> Result:
+        """See :meth:`test`."""
+        if isinstance(leaf, BoundLeaf):
+            return self.test(leaf)
+        raise InternalError(f"a {type(leaf).__name__} is no part of a bound predicate")
 
-    def __str__(self) -> str:
-        return value_text(self.value)
-
-
-@dataclass(frozen=True, slots=True)
-class BoundAnd(BoundPredicate):
-    """All of ``parts``."""
-
-    parts: tuple[BoundPredicate, ...]
-
-    def __str__(self) -> str:
-        return " AND ".join(f"({part})" if isinstance(part, BoundOr) else str(part) for part in self.parts) or "TRUE"
+    def test(self, leaf: BoundLeaf) -> Result:
+        """Return what the test of one field means."""
+        raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class BoundOr(BoundPredicate):
-    """Any of ``parts``."""
-
-    parts: tuple[BoundPredicate, ...]
-
-    def __str__(self) -> str:
-        return " OR ".join(map(str, self.parts)) or "FALSE"
-
-
-@dataclass(frozen=True, slots=True)
-class BoundNot(BoundPredicate):
-    """The opposite of ``part``; NULL stays NULL."""
-
-    part: BoundPredicate
-
-    def __str__(self) -> str:
-        if isinstance(self.part, BoundIsNull):
-            return f"{quote_name(self.part.field.name)} IS NOT NULL"
-        return f"NOT ({self.part})"
+def fields_of(bound: BoundPredicate) -> tuple[BoundField, ...]:
+    """Return the fields needed to evaluate a predicate, each once, in order of appearance."""
+    return tuple({leaf.field.index: leaf.field for leaf in leaves(bound) if isinstance(leaf, BoundLeaf)}.values())
 
 
 def bind(predicate: Predicate, fields: Mapping[str, BoundField]) -> BoundPredicate:
     """Bind a predicate to a table."""
-    match predicate:
-        case And(parts=parts):
-            return _joined([bind(part, fields) for part in parts], of_and=True)
-        case Or(parts=parts):
-            return _joined([bind(part, fields) for part in parts], of_and=False)
-        case Not(part=part):
-            return BoundNot(bind(part, fields))
-    return _bind_leaf(predicate, fields)
+    return _Binding(fields).of(predicate)
 
 
-def _bind_leaf(predicate: Predicate, fields: Mapping[str, BoundField]) -> BoundPredicate:
-    match predicate:
-        case Literal(value=value):
-            return BoundLiteral(value)
-        case IsNull(column=column):
-            bound_field = _field(column, fields)
-            return BoundLiteral(value=False) if bound_field.type.never_null else BoundIsNull(bound_field)
-        case In(column=column, values=values):
-            return _bind_in(_field(column, fields), values)
-        case Comparison(column=column, operator=operator, value=value):
-            return _bind_comparison(_field(column, fields), operator, value)
-    raise InvalidInputError(
-        f"{type(predicate).__name__} is not a kind of predicate that can be bound", kind="InvalidPredicate"
-    )
+class _Binding(Fold[Predicate]):
+    """Puts the leaves of a table in the place of those of its caller."""
+
+    def __init__(self, fields: Mapping[str, BoundField]) -> None:
+        self._fields = fields
+
+    def constant(self, value: bool | None) -> Predicate:
+        return Literal(value)
+
+    def all_of(self, results: Iterable[Predicate]) -> Predicate:
+        return _joined(list(results), of_and=True)
+
+    def any_of(self, results: Iterable[Predicate]) -> Predicate:
+        return _joined(list(results), of_and=False)
+
+    def negated(self, result: Predicate) -> Predicate:
+        return Not(result)
+
+    def leaf(self, leaf: Predicate) -> Predicate:
+        match leaf:
+            case IsNull(column=column):
+                field = self._field(column)
+                return Literal(value=False) if field.type.never_null else BoundIsNull(field)
+            case In(column=column, values=values):
+                return _bind_in(self._field(column), values)
+            case Comparison(column=column, operator=operator, value=value):
+                return _bind_comparison(self._field(column), operator, value)
+        raise InvalidInputError(
+            f"{type(leaf).__name__} is not a kind of predicate that can be bound", kind="InvalidPredicate"
+        )
+
+    def _field(self, column: str) -> BoundField:
+        found = self._fields.get(column)
+        if found is None:
+            raise unknown_column(column, self._fields)
+        return found
 
 
 def _joined(parts: Sequence[BoundPredicate], *, of_and: bool) -> BoundPredicate:
@@ -195,18 +193,18 @@ def _joined(parts: Sequence[BoundPredicate], *, of_and: bool) -> BoundPredicate:
             joined.append(part)
         elif leaf is alike[0]:
             member = _one_of(leaf.field, {value for other in alike for value in _values_of(other)})
-            joined.append(BoundNot(member) if of_and else member)
+            joined.append(Not(member) if of_and else member)
     if len(joined) == 1 < len(parts):
         return joined[0]
-    return BoundAnd(tuple(joined)) if of_and else BoundOr(tuple(joined))
+    return And(tuple(joined)) if of_and else Or(tuple(joined))
 
 
 def _listable(part: BoundPredicate, *, of_and: bool) -> BoundComparison | BoundIn | None:
     """Return the search for values that a part of an OR is, or that a part of an AND negates."""
     match part:
-        case BoundNot(part=BoundIn() as leaf) if of_and:
+        case Not(part=BoundIn() as leaf) if of_and:
             return leaf
-        case BoundNot(part=BoundComparison(operator=Operator.EQUAL) as leaf) if of_and:
+        case Not(part=BoundComparison(operator=Operator.EQUAL) as leaf) if of_and:
             return leaf
         case BoundComparison(operator=operator):
             return part if operator is (Operator.NOT_EQUAL if of_and else Operator.EQUAL) else None
@@ -226,31 +224,13 @@ def _one_of(bound_field: BoundField, values: set[DomainValue]) -> BoundCompariso
     return BoundIn(bound_field, tuple(sorted(values)))
 
 
-def _fields(bound: BoundPredicate) -> Iterable[BoundField]:
-    match bound:
-        case BoundAnd(parts=parts) | BoundOr(parts=parts):
-            for part in parts:
-                yield from _fields(part)
-        case BoundNot(part=part):
-            yield from _fields(part)
-        case BoundComparison() | BoundIn() | BoundIsNull() | ConstantUnlessNull():
-            yield bound.field
-
-
-def _field(column: str, fields: Mapping[str, BoundField]) -> BoundField:
-    found = fields.get(column)
-    if found is not None:
-        return found
-    raise unknown_column(column, fields)
-
-
 def _bind_comparison(bound_field: BoundField, operator: Operator, value: Value) -> BoundPredicate:
     is_equality = operator in (Operator.EQUAL, Operator.NOT_EQUAL)
     _check_comparable(bound_field, needs_order=not is_equality)
     placed = place_literal(value, bound_field.type, bound_field.name, operator)
     match placed.place:
         case Place.NULL:
-            return BoundLiteral(None)
+            return Literal(None)
         case Place.AT:
             return BoundComparison(bound_field, operator, _value_of(placed))
         case Place.AFTER if not is_equality:
@@ -272,14 +252,14 @@ def _bind_in(bound_field: BoundField, values: tuple[Value, ...]) -> BoundPredica
     _check_comparable(bound_field, needs_order=False)
     if not values:
         # An empty list is false even for NULL: NULL has nothing to be compared with.
-        return BoundLiteral(value=False)
+        return Literal(value=False)
     found, has_null = place_literals(values, bound_field.type, bound_field.name)
     member = _one_of(bound_field, found) if found else _constant(bound_field, outcome=False)
-    return BoundOr((member, BoundLiteral(None))) if has_null else member
+    return Or((member, Literal(None))) if has_null else member
 
 
 def _constant(bound_field: BoundField, *, outcome: bool) -> BoundPredicate:
-    return BoundLiteral(outcome) if bound_field.type.never_null else ConstantUnlessNull(bound_field, outcome)
+    return Literal(outcome) if bound_field.type.never_null else ConstantUnlessNull(bound_field, outcome)
 
 
 def _value_of(placed: PlacedLiteral) -> DomainValue:

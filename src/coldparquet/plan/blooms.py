@@ -34,9 +34,9 @@ from coldparquet.format.blooms import (
 )
 from coldparquet.format.fetch import FetchedRanges
 from coldparquet.format.types import Comparison
-from coldparquet.plan.bind import BoundAnd, BoundComparison, BoundIn, BoundOr
+from coldparquet.plan.bind import BoundComparison, BoundIn
 from coldparquet.plan.bounds import SortedValues
-from coldparquet.plan.predicate import Operator
+from coldparquet.plan.predicate import And, Operator, Or
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import BloomAnswers, LookupKey
 from coldparquet.plan.type_changes import bounds_factor, holds_same_values, keeps_bounds, widens
@@ -81,9 +81,8 @@ class BloomLookup:
 
     def of(self, row_groups: slice) -> BloomLookup:
         """Return the worthwhile lookups in some row groups, numbered from the first of them."""
-        return BloomLookup(
-            column=self.column,
-            hashes=self.hashes,
+        return replace(
+            self,
             first_value=self.first_value[row_groups],
             stop_value=self.stop_value[row_groups],
             can_deny=self.can_deny[row_groups],
@@ -149,7 +148,7 @@ def lookup_key(leaf: BoundComparison | BoundIn) -> LookupKey:
 def _leaves(bound: BoundPredicate) -> Iterator[BoundComparison | BoundIn]:
     """Yield the leaves that must find a value. Leaves below NOT must not find one; filters cannot prove presence."""
     match bound:
-        case BoundAnd(parts=parts) | BoundOr(parts=parts):
+        case And(parts=parts) | Or(parts=parts):
             for part in parts:
                 yield from _leaves(part)
         case BoundComparison(operator=Operator.EQUAL) | BoundIn():
@@ -269,10 +268,10 @@ class _Need:
     def add(self, bound: BoundPredicate, where: BoolArray) -> None:
         """Record the lookups of a part of the predicate, in row groups where a negative answer to that part helps."""
         match bound:
-            case BoundAnd(parts=parts):
+            case And(parts=parts):
                 for part in parts:
                     self.add(part, where & ~self.survives_denial(part))
-            case BoundOr(parts=parts):
+            case Or(parts=parts):
                 # All parts need a negative answer. Where one part cannot get one, none is probed.
                 every = where & ~self.survives_denial(bound)
                 for part in parts:

@@ -22,6 +22,8 @@ from coldparquet.plan.prune import misplaced_times, stated_times_ns
 from coldparquet.plan.sidecar_comparison import compare_sidecars
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from coldparquet.format.pages import PartitionPages
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
@@ -49,8 +51,8 @@ class ChunkLayout:
 def lay_out_chunks(sidecar: Sidecar) -> ChunkLayout:
     """Check the chunk ranges of a snapshot, and sum their lengths."""
     columns = range(sidecar.column_count)
-    starts = _words(sidecar, layout.CHUNK_BYTE_RANGE_START_WORD)
-    lengths = _words(sidecar, layout.CHUNK_TOTAL_COMPRESSED_WORD)
+    starts = _numbers(sidecar, "byte_range_start")
+    lengths = _numbers(sidecar, "total_compressed")
     places = _Places(
         column_names=[sidecar.column(index).name for index in columns],
         row_group_count=sidecar.row_group_count,
@@ -101,10 +103,9 @@ class _Places:
         )
 
 
-def _words(sidecar: Sidecar, word: int) -> npt.NDArray[np.uint64]:
-    """Gather one word of every chunk, column by column; shape (columns x row groups,)."""
-    gathered = [sidecar.chunks(index).raw_word(word) for index in range(sidecar.column_count)]
-    return np.concatenate(gathered) if gathered else np.empty(0, np.uint64)
+def _numbers(sidecar: Sidecar, field: str) -> npt.NDArray[np.uint64]:
+    """Gather one field of every chunk, column by column; shape (columns x row groups,)."""
+    return sidecar.blocks.chunk_field(field).T.reshape(-1)
 
 
 def _outside(places: _Places, outside: BoolArray, limit: int) -> list[Finding]:
@@ -239,31 +240,26 @@ def _parse_pages(data: bytes | None, sidecar: Sidecar) -> tuple[PartitionPages |
     return pages, ()
 
 
-def _compare_rows(row_count: int, recorded_rows: int | None) -> tuple[Finding, ...]:
-    if recorded_rows in {None, row_count}:
-        return ()
-    return (
-        Finding(
+def _compare_rows(row_count: int, recorded_rows: int | None) -> Iterator[Finding]:
+    if recorded_rows not in {None, row_count}:
+        yield Finding(
             severity="error",
             kind="RowCountMismatch",
             message=f"the table's _txn counts {recorded_rows:,} rows, the Parquet footer at the size that it states"
             f" {row_count:,}: one of them is from another state of the table",
             remedy="copy the partition and the table's files again, data first and _txn last",
             field="row_count",
-        ),
-    )
+        )
 
 
-def _compare_times(derived: Sidecar, time_range_ns: tuple[int, int] | None) -> tuple[Finding, ...]:
+def _compare_times(derived: Sidecar, time_range_ns: tuple[int, int] | None) -> Iterator[Finding]:
     column = derived.designated_timestamp
     if time_range_ns is None or column is None:
-        return ()
+        return
     [stated] = stated_times_ns(derived, column, np.array([0, derived.row_group_count]))
     found = misplaced_times(stated, time_range_ns)
-    if found is None:
-        return ()
-    return (
-        Finding(
+    if found is not None:
+        yield Finding(
             severity="error",
             kind="TimeRangeMismatch",
             message=f"the rows are of {found}, outside of the times that the directory's name, and the _txn if there is one,"
@@ -271,8 +267,7 @@ def _compare_times(derived: Sidecar, time_range_ns: tuple[int, int] | None) -> t
             remedy="give the directory the name of its times, or copy the partition and the table's files again",
             column=derived.column(column).name,
             field="timestamp",
-        ),
-    )
+        )
 
 
 def _noted_unused_bytes(footer: ParquetFooter) -> int:
@@ -281,27 +276,22 @@ def _noted_unused_bytes(footer: ParquetFooter) -> int:
     return parse_questdb_json(footer.questdb_json, column_count=len(footer.leaves), path=footer.path).unused_bytes
 
 
-def _compare_unused_bytes(in_footer: int, in_sidecar: int, other_bytes: int) -> tuple[Finding, ...]:
+def _compare_unused_bytes(in_footer: int, in_sidecar: int, other_bytes: int) -> Iterator[Finding]:
     largest = max(in_footer, in_sidecar)
     if largest > other_bytes:
-        return (
-            Finding(
-                severity="error",
-                kind="UnusedBytesContradicted",
-                message=f"{largest:,} bytes are noted as dead, but chunks and footer leave only {other_bytes:,} unused",
-                remedy="look at the writer of the file: it counts wrongly, or two row groups share chunks",
-                field="unused_bytes",
-            ),
+        yield Finding(
+            severity="error",
+            kind="UnusedBytesContradicted",
+            message=f"{largest:,} bytes are noted as dead, but chunks and footer leave only {other_bytes:,} unused",
+            remedy="look at the writer of the file: it counts wrongly, or two row groups share chunks",
+            field="unused_bytes",
         )
     # A sidecar made from a footer says 0 (note section 6.2); one of an update repeats the footer's number.
-    if in_sidecar not in {0, in_footer}:
-        return (
-            Finding(
-                severity="warning",
-                kind="UnusedBytesDiffer",
-                message=f"dead bytes are {in_sidecar:,} in the sidecar, {in_footer:,} in the footer: the decision when to"
-                " rewrite the partition rests on them",
-                field="unused_bytes",
-            ),
+    elif in_sidecar not in {0, in_footer}:
+        yield Finding(
+            severity="warning",
+            kind="UnusedBytesDiffer",
+            message=f"dead bytes are {in_sidecar:,} in the sidecar, {in_footer:,} in the footer: the decision when to"
+            " rewrite the partition rests on them",
+            field="unused_bytes",
         )
-    return ()

@@ -139,15 +139,22 @@ def _price(plan: ReadPlan) -> list[str]:
 def _elsewhere(plan: ReadPlan, prices: PriceTable, scale: float) -> str:
     """Say what the plan would cost in the other storage classes with immediate access."""
     found: dict[str, list[str]] = {}
-    for of_class in prices.classes:
-        if of_class.must_be_restored or of_class.name == STANDARD:
-            continue
-        read = ClassReads(
-            storage_class=of_class.name, request_count=plan.request_count, fetched_bytes=plan.bytes_fetched
-        )
-        amount = human_dollars(dollars_of([read], prices).amount * scale)
-        found.setdefault(amount, []).append(of_class.name)
+    for name, dollars in _dollars_if_all_in(plan, prices).items():
+        if name != STANDARD:
+            found.setdefault(human_dollars(dollars * scale), []).append(name)
     return "in other classes " + ", ".join(f"{amount} ({few_names(names)})" for amount, names in found.items())
+
+
+def _dollars_if_all_in(plan: ReadPlan, prices: PriceTable) -> dict[str, float]:
+    """Price the data requests in each storage class with immediate access, by its name."""
+    count, fetched_bytes = plan.request_count, plan.bytes_fetched
+    return {
+        of_class.name: dollars_of(
+            [ClassReads(storage_class=of_class.name, request_count=count, fetched_bytes=fetched_bytes)], prices
+        ).amount
+        for of_class in prices.classes
+        if not of_class.must_be_restored
+    }
 
 
 def _spent(plan: ReadPlan) -> list[str]:
@@ -404,25 +411,16 @@ def _and_more(count: int) -> list[str]:
 
 def explain_dict(plan: ReadPlan) -> dict[str, Any]:
     """Describe a plan as plain data that ``json.dumps`` takes. Byte ranges are half-open."""
-    return {
-        "table": plan.table,
-        "columns": list(plan.columns),
-        "snapshot": plan.snapshot,
-        "notes": list(plan.notes),
-        "predicate": plan.predicate,
-        "limit": plan.limit,
-        "rows_at_least": plan.rows_at_least,
-        "rows_at_most": plan.rows_at_most,
-        "request_count": plan.request_count,
-        "bytes_wanted": plan.bytes_wanted,
-        "bytes_fetched": plan.bytes_fetched,
-        "round_trips": plan.round_trips,
+    of_plan = (
+        *("table", "columns", "snapshot", "notes", "predicate", "limit", "rows_at_least", "rows_at_most"),
+        *("request_count", "bytes_wanted", "bytes_fetched", "round_trips"),
+    )
+    return _named(plan, *of_plan) | {
         "estimate": _estimate_dict(plan),
         "goals": _goals_dict(plan),
-        "partitions_pruned": [{"name": pruned.name, "reason": pruned.reason} for pruned in plan.partitions_pruned],
+        "partitions_pruned": [_named(pruned, "name", "reason") for pruned in plan.partitions_pruned],
         "partitions_skipped": [
-            {"name": skipped.name, "storage_class": skipped.storage_class, "size_bytes": skipped.size_bytes}
-            for skipped in plan.partitions_skipped
+            _named(skipped, "name", "storage_class", "size_bytes") for skipped in plan.partitions_skipped
         ],
         "partitions": [_partition_dict(plan, index) for index in range(len(plan.partitions))],
         "requests": [
@@ -441,12 +439,15 @@ def explain_dict(plan: ReadPlan) -> dict[str, Any]:
             "goal": plan.options.goal,
             "coalesce_gap_bytes": plan.widest_gap_bytes,
             "max_request_bytes": plan.longest_request_bytes,
-            "max_concurrency": plan.options.max_concurrency,
-            "max_bytes": plan.options.max_bytes,
-            "max_requests": plan.options.max_requests,
-            "max_usd": plan.options.max_usd,
+            **_named(plan.options, "max_concurrency", "max_bytes", "max_requests", "max_usd"),
         },
     }
+
+
+def _named(described: object, *names: str) -> dict[str, Any]:
+    """Return attributes by their names, tuples as lists."""
+    values = {name: getattr(described, name) for name in names}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def _estimate_dict(plan: ReadPlan) -> dict[str, Any]:
@@ -454,13 +455,6 @@ def _estimate_dict(plan: ReadPlan) -> dict[str, Any]:
     reads = reads_by_class(plan)
     data, metadata = dollars_of(reads, prices), metadata_dollars(plan, prices)
     restores = planned_restores(plan)
-    readable = [entry for entry in prices.classes if not entry.must_be_restored]
-    in_class = {
-        entry.name: ClassReads(
-            storage_class=entry.name, request_count=plan.request_count, fetched_bytes=plan.bytes_fetched
-        )
-        for entry in readable
-    }
     return {
         "seconds": plan_seconds(plan),
         "dollars": data.amount,
@@ -471,15 +465,12 @@ def _estimate_dict(plan: ReadPlan) -> dict[str, Any]:
             {"storage_class": read.storage_class, "requests": read.request_count, "bytes": read.fetched_bytes}
             for read in reads
         ],
-        "dollars_if_all_in": {name: dollars_of([read], prices).amount for name, read in in_class.items()},
+        "dollars_if_all_in": _dollars_if_all_in(plan, prices),
         "unverified_prices": [entry.name for entry in prices.classes if not entry.is_verified],
         "prices": prices.name,
         "prices_as_of": prices.as_of,
         "counts_transfer_out": prices.counts_transfer_out,
-        "first_byte_s": speed.first_byte_s,
-        "is_first_byte_measured": speed.is_first_byte_measured,
-        "connection_bytes_per_s": speed.connection_bytes_per_s,
-        "is_throughput_measured": speed.is_throughput_measured,
+        **_named(speed, "first_byte_s", "is_first_byte_measured", "connection_bytes_per_s", "is_throughput_measured"),
         "concurrency": speed.connections,
         "restore_dollars": None if restores is None else restores.dollars,
         "exceeded": exceeded_limits(plan),
@@ -488,70 +479,35 @@ def _estimate_dict(plan: ReadPlan) -> dict[str, Any]:
 
 def _goals_dict(plan: ReadPlan) -> dict[str, Any]:
     return {
-        cost.goal: {
-            "request_count": cost.request_count,
-            "bytes_fetched": cost.bytes_fetched,
-            "round_trips": cost.round_trips,
-            "seconds": cost.seconds,
-            "dollars": cost.dollars.amount,
-        }
+        cost.goal: _named(cost, "request_count", "bytes_fetched", "round_trips", "seconds")
+        | {"dollars": cost.dollars.amount}
         for cost in compare_goals(plan)
     }
 
 
 def _partition_dict(plan: ReadPlan, index: int) -> dict[str, Any]:
     partition, numbers = plan.partitions[index], plan.numbers_of(index)
+    of_partition = (
+        *("name", "data_path", "parquet_size_bytes", "storage_class", "is_archived", "is_being_restored"),
+        *("metadata_source", "row_groups_total", "row_groups_read"),
+    )
+    of_technique = ("name", "is_used", "affected", "considered", "unit", "reason", "details")
     return {
-        "name": partition.name,
-        "data_path": partition.data_path,
-        "parquet_size_bytes": partition.parquet_size_bytes,
-        "storage_class": partition.storage_class,
-        "is_archived": partition.is_archived,
-        "is_being_restored": partition.is_being_restored,
-        "metadata_source": partition.metadata_source,
-        "row_groups_total": partition.row_groups_total,
-        "row_groups_read": partition.row_groups_read,
+        **_named(partition, *of_partition),
         "row_groups": list(dict.fromkeys(read.row_group for read in plan.row_groups_of(index))),
-        "rows_total": partition.rows_total,
-        "rows_read": partition.rows_read,
-        "request_count": numbers.request_count,
-        "bytes_wanted": numbers.bytes_wanted,
-        "bytes_fetched": numbers.bytes_fetched,
-        "dropped": [
-            {"reason": dropped.reason, "row_groups": dropped.row_groups}
-            for dropped in partition.dropped
-            if dropped.row_groups
-        ],
+        **_named(partition, "rows_total", "rows_read"),
+        **_named(numbers, "request_count", "bytes_wanted", "bytes_fetched"),
+        "dropped": [_named(dropped, "reason", "row_groups") for dropped in partition.dropped if dropped.row_groups],
         "made_columns": list(partition.made_columns),
-        "techniques": [
-            {
-                "name": technique.name,
-                "is_used": technique.is_used,
-                "affected": technique.affected,
-                "considered": technique.considered,
-                "unit": technique.unit,
-                "reason": technique.reason,
-                "details": technique.details,
-            }
-            for technique in partition.techniques
-        ],
+        "techniques": [_named(technique, *of_technique) for technique in partition.techniques],
         "notes": list(partition.notes),
     }
 
 
 def _metadata_dict(request: MetadataRequest) -> dict[str, Any]:
-    asked: dict[str, int | None]
-    match request.byte_range:
-        case None:
-            asked = {"start": None, "stop": None, "suffix_bytes": None}
-        case SuffixRange(length_bytes):
-            asked = {"start": None, "stop": None, "suffix_bytes": length_bytes}
-        case byte_range:
-            asked = {"start": byte_range.start, "stop": byte_range.stop, "suffix_bytes": None}
-    return {
-        "operation": request.operation,
-        "path": request.path,
-        **asked,
-        "reason": request.reason,
-        "fetched_bytes": request.fetched_bytes,
-    }
+    asked = dict.fromkeys(("start", "stop", "suffix_bytes"))
+    if isinstance(request.byte_range, SuffixRange):
+        asked["suffix_bytes"] = request.byte_range.length_bytes
+    elif request.byte_range is not None:
+        asked |= _named(request.byte_range, "start", "stop")
+    return {**_named(request, "operation", "path"), **asked, **_named(request, "reason", "fetched_bytes")}

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.sidecar_layout import WORD_BYTES, PhysicalType
 from coldparquet.format.types import distinct_values
+from coldparquet.plan.bind import fields_of
 from coldparquet.plan.bounds import Bounds, ByteSide, NumericSide
 from coldparquet.plan.model import selections_of
 from coldparquet.plan.prune import prune
@@ -173,7 +174,7 @@ class PageStatistics:
         self._bounds: dict[int, Bounds | None] = {}
         # Rows are counted through all row groups in question, as if these were contiguous.
         self._first_rows = np.cumsum(self._row_counts) - self._row_counts
-        in_partition = {place for field in predicate.fields() if (place := places.get(field.index)) is not None}
+        in_partition = {place for field in fields_of(predicate) if (place := places.get(field.index)) is not None}
         self._listed = {column: self._list_pages(column) for column in in_partition}
         borders = [self._first_rows[listed.chunk] + listed.first_rows for listed in self._listed.values()]
         starts = distinct_values(np.concatenate([self._first_rows, *borders]))
@@ -373,7 +374,7 @@ def _report(predicate: BoundPredicate, statistics: PageStatistics, survives: Boo
 def _count_pages(predicate: BoundPredicate, statistics: PageStatistics, survives: BoolArray) -> tuple[int, int]:
     """Count the known pages of the predicate's columns, and those of them with a surviving segment."""
     total = left = 0
-    for field in predicate.fields():
+    for field in fields_of(predicate):
         is_known, page_of_segment = statistics.pages_of(field)
         if not is_known.any():
             continue

@@ -1,6 +1,7 @@
 """Builds predicates as trees of comparisons, in Python ``col("price") > 3``, and the points in time in them.
 
-The tree holds column names, and values as the caller gave them. ``bind`` binds it to one table. NULL follows SQL: a
+The leaves hold column names, and values as the caller gave them. ``bind`` puts leaves of one table in their place; AND,
+OR, NOT and literals are the same nodes in both trees, and :class:`Fold` is the one walk over them. NULL follows SQL: a
 comparison with a missing value is neither true nor false, and a row is kept only if the whole predicate is true.
 """
 
@@ -8,13 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from ipaddress import IPv4Address
-from typing import NoReturn, TypeAlias
+from typing import Generic, NoReturn, TypeAlias, TypeVar
 from uuid import UUID
 
 import numpy as np
@@ -206,7 +207,12 @@ class Predicate:
 
     def columns(self) -> tuple[str, ...]:
         """Return the names of the predicate's columns, each once, in order of appearance."""
-        return tuple(dict.fromkeys(leaf.column for leaf in leaves(self) if not isinstance(leaf, Literal)))
+        tests = [leaf for leaf in leaves(self) if isinstance(leaf, Comparison | In | IsNull)]
+        return tuple(dict.fromkeys(leaf.column for leaf in tests))
+
+    def negated_text(self) -> str:
+        """Write the opposite as SQL."""
+        return f"NOT ({self})"
 
     def __and__(self, other: Predicate) -> Predicate:
         return And((self, _as_predicate(other)))
@@ -261,6 +267,10 @@ class In(Predicate):
     def __str__(self) -> str:
         return f"{quote_name(self.column)} IN ({', '.join(map(value_text, self.values))})"
 
+    def negated_text(self) -> str:
+        """Write the opposite as SQL."""
+        return f"{quote_name(self.column)} NOT IN ({', '.join(map(value_text, self.values))})"
+
 
 @dataclass(frozen=True, slots=True)
 class IsNull(Predicate):
@@ -274,11 +284,17 @@ class IsNull(Predicate):
     def __str__(self) -> str:
         return f"{quote_name(self.column)} IS NULL"
 
+    def negated_text(self) -> str:
+        """Write the opposite as SQL."""
+        return f"{quote_name(self.column)} IS NOT NULL"
+
 
 @dataclass(frozen=True, slots=True)
 class Literal(Predicate):
     """TRUE, FALSE or NULL (None) for every row."""
 
+    depth: int = field(init=False, repr=False, compare=False, default=0)
+    """None of its own: see :class:`coldparquet.plan.bind.BoundLeaf`."""
     value: bool | None
 
     def __str__(self) -> str:
@@ -325,13 +341,66 @@ class Not(Predicate):
         _set_depth(self, (self.part,))
 
     def __str__(self) -> str:
-        match self.part:
-            case IsNull(column=column):
-                return f"{quote_name(column)} IS NOT NULL"
-            case In(column=column, values=values):
-                return f"{quote_name(column)} NOT IN ({', '.join(map(value_text, values))})"
-            case part:
-                return f"NOT ({part})"
+        return self.part.negated_text()
+
+
+def leaves(predicate: Predicate) -> Iterator[Predicate]:
+    """Yield the comparisons, literals and other leaves of a tree from left to right."""
+    match predicate:
+        case And(parts=parts) | Or(parts=parts):
+            for part in parts:
+                yield from leaves(part)
+        case Not(part=part):
+            yield from leaves(part)
+        case _:
+            yield predicate
+
+
+Result = TypeVar("Result")
+
+
+class Fold(Generic[Result]):
+    """One meaning of predicates: what a leaf means, and how AND, OR and NOT combine that.
+
+    A new kind of inner node belongs here; a new kind of leaf only in those folds that need to know it.
+    """
+
+    def of(self, predicate: Predicate) -> Result:
+        """Return what a predicate means."""
+        match predicate:
+            case And():
+                return self.all_of(map(self.of, self.parts(predicate)))
+            case Or():
+                return self.any_of(map(self.of, self.parts(predicate)))
+            case Not(part=part):
+                return self.negated(self.of(part))
+            case Literal(value=value):
+                return self.constant(value)
+        return self.leaf(predicate)
+
+    def parts(self, joined: And | Or) -> Iterable[Predicate]:
+        """Return the parts of an AND or OR as they are to be folded, in their order."""
+        return joined.parts
+
+    def leaf(self, leaf: Predicate) -> Result:
+        """Return what a leaf other than a literal means."""
+        raise NotImplementedError
+
+    def constant(self, value: bool | None) -> Result:
+        """Return what TRUE, FALSE or NULL means."""
+        raise NotImplementedError
+
+    def all_of(self, results: Iterable[Result]) -> Result:
+        """Combine the parts of an AND. They come lazily: those that are not taken are not evaluated."""
+        raise NotImplementedError
+
+    def any_of(self, results: Iterable[Result]) -> Result:
+        """Combine the parts of an OR."""
+        return self.negated(self.all_of(map(self.negated, results)))
+
+    def negated(self, result: Result) -> Result:
+        """Return the opposite."""
+        raise NotImplementedError
 
 
 class Column:
@@ -416,18 +485,6 @@ def col(name: str) -> Column:
         InvalidInputError: The name is not a string, or is empty.
     """
     return Column(name)
-
-
-def leaves(predicate: Predicate) -> Iterable[Comparison | In | IsNull | Literal]:
-    """Yield the comparisons and other leaves of the tree from left to right."""
-    match predicate:
-        case And(parts=parts) | Or(parts=parts):
-            for part in parts:
-                yield from leaves(part)
-        case Not(part=part):
-            yield from leaves(part)
-        case Comparison() | In() | IsNull() | Literal():
-            yield predicate
 
 
 _PLAIN_KINDS = frozenset({bool, int, str, bytes, date, time, Instant, UUID, IPv4Address, type(None)})

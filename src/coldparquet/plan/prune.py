@@ -21,25 +21,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from coldparquet.errors import InternalError, UnsupportedError
-from coldparquet.plan.bind import (
-    BoundAnd,
-    BoundComparison,
-    BoundIn,
-    BoundIsNull,
-    BoundLiteral,
-    BoundNot,
-    BoundOr,
-    BoundPredicate,
-    ConstantUnlessNull,
-)
+from coldparquet.plan.bind import BoundComparison, BoundFold, BoundIn, BoundIsNull, ConstantUnlessNull
 from coldparquet.plan.bounds import NumericSide
-from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT, Instant, Operator
+from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT, And, Instant, Operator
 from coldparquet.plan.statistics import BOUNDS_OF_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from coldparquet.format.sidecar_chunks import RowGroupTable
+    from coldparquet.plan.bind import BoundLeaf, BoundPredicate
     from coldparquet.plan.bounds import BoolArray, Bounds, IntArray
     from coldparquet.plan.literals import DomainValue
     from coldparquet.plan.statistics import StatisticsSource
@@ -104,9 +95,10 @@ def prune(bound: BoundPredicate, source: StatisticsSource, row_group_count: int)
     may_hold_rows = source.may_hold_rows
     if len(may_hold_rows) != row_group_count:
         raise InternalError(f"statistics of {len(may_hold_rows)} row groups, expected {row_group_count}")
-    conditions = bound.parts if isinstance(bound, BoundAnd) else (bound,)
-    verdicts = [_evaluate(condition, source, may_hold_rows) for condition in conditions]
-    verdict = reduce(_and, verdicts, _constant(may_hold_rows, value=True))
+    conditions = bound.parts if isinstance(bound, And) else (bound,)
+    by_statistics = _Verdicts(source, row_group_count)
+    verdicts = [by_statistics.of(condition) for condition in conditions]
+    verdict = by_statistics.all_of(verdicts)
     report = PruneReport(
         row_groups=row_group_count,
         ruled_out=tuple(
@@ -122,60 +114,62 @@ def prune(bound: BoundPredicate, source: StatisticsSource, row_group_count: int)
     return in_rows, report
 
 
-def _evaluate(bound: BoundPredicate, source: StatisticsSource, everywhere: BoolArray) -> Verdict:
-    """Evaluate regardless of empty row groups; ``everywhere`` gives the shape."""
-    match bound:
-        case BoundAnd(parts=parts):
-            verdicts = [_evaluate(part, source, everywhere) for part in parts]
-            return reduce(_and, verdicts, _constant(everywhere, value=True))
-        case BoundOr(parts=parts):
-            verdicts = [_not(_evaluate(part, source, everywhere)) for part in parts]
-            return _not(reduce(_and, verdicts, _constant(everywhere, value=True)))
-        case BoundNot(part=part):
-            return _not(_evaluate(part, source, everywhere))
-        case BoundLiteral(value=value):
-            return _constant(everywhere, value=value)
-        case BoundComparison() | BoundIn() | BoundIsNull() | ConstantUnlessNull():
-            bounds = source.bounds(bound.field)
-            if bounds is None:
-                anything = np.ones(len(everywhere), np.bool_)
-                is_null_test = isinstance(bound, BoundIsNull)
-                verdict = Verdict(
-                    may_be_true=anything, may_be_false=anything, may_be_null=~anything if is_null_test else anything
-                )
-                return _without_absent_values(verdict, bound, source)
-            return _without_absent_values(_evaluate_leaf(bound, bounds), bound, source)
-    raise InternalError(f"{type(bound).__name__} is not a kind of predicate that can be pruned")
+class _Verdicts(BoundFold[Verdict]):
+    """Evaluates predicates by statistics, regardless of empty row groups."""
+
+    def __init__(self, source: StatisticsSource, row_group_count: int) -> None:
+        self._source = source
+        self._row_group_count = row_group_count
+
+    def constant(self, value: bool | None) -> Verdict:
+        yes, no = np.ones(self._row_group_count, np.bool_), np.zeros(self._row_group_count, np.bool_)
+        return Verdict(
+            may_be_true=yes if value is True else no,
+            may_be_false=yes if value is False else no,
+            may_be_null=yes if value is None else no,
+        )
+
+    def all_of(self, results: Iterable[Verdict]) -> Verdict:
+        return reduce(_and, results, self.constant(value=True))
+
+    def negated(self, result: Verdict) -> Verdict:
+        return replace(result, may_be_true=result.may_be_false, may_be_false=result.may_be_true)
+
+    def test(self, leaf: BoundLeaf) -> Verdict:
+        bounds = self._source.bounds(leaf.field)
+        if bounds is None:
+            anything = np.ones(self._row_group_count, np.bool_)
+            may_be_null = ~anything if isinstance(leaf, BoundIsNull) else anything
+            verdict = Verdict(may_be_true=anything, may_be_false=anything, may_be_null=may_be_null)
+        else:
+            verdict = _verdict(leaf, bounds)
+        may_hold = self._may_hold_searched(leaf)
+        return verdict if may_hold is None else replace(verdict, may_be_true=verdict.may_be_true & may_hold)
+
+    def _may_hold_searched(self, leaf: BoundLeaf) -> BoolArray | None:
+        """Tell by bloom filters where some row may hold a searched value: elsewhere the search cannot succeed."""
+        match leaf:
+            case BoundComparison(field=field, operator=Operator.EQUAL, value=value):
+                return self._source.may_hold_any_of(field, (value,))
+            case BoundIn(field=field, values=values):
+                return self._source.may_hold_any_of(field, values)
+        return None
 
 
-def _without_absent_values(verdict: Verdict, bound: BoundPredicate, source: StatisticsSource) -> Verdict:
-    """Apply bloom filters: where no row holds a searched value, the search cannot succeed."""
-    match bound:
-        case BoundComparison(field=field, operator=Operator.EQUAL, value=value):
-            may_hold = source.may_hold_any_of(field, (value,))
-        case BoundIn(field=field, values=values):
-            may_hold = source.may_hold_any_of(field, values)
-        case _:
-            return verdict
-    return verdict if may_hold is None else replace(verdict, may_be_true=verdict.may_be_true & may_hold)
-
-
-def _evaluate_leaf(bound: BoundComparison | BoundIn | BoundIsNull | ConstantUnlessNull, bounds: Bounds) -> Verdict:
+def _verdict(leaf: BoundLeaf, bounds: Bounds) -> Verdict:
     values, nulls = bounds.may_hold_values, bounds.may_hold_nulls
-    match bound:
+    nowhere = np.zeros_like(values)
+    match leaf:
         case BoundIsNull():
-            return Verdict(may_be_true=nulls, may_be_false=values, may_be_null=np.zeros_like(nulls))
+            return Verdict(may_be_true=nulls, may_be_false=values, may_be_null=nowhere)
         case ConstantUnlessNull(value=outcome):
-            nowhere = np.zeros_like(values)
-            return Verdict(
-                may_be_true=values if outcome else nowhere,
-                may_be_false=nowhere if outcome else values,
-                may_be_null=nulls,
-            )
+            may_be_true, may_be_false = (values, nowhere) if outcome else (nowhere, values)
         case BoundComparison(operator=operator, value=value):
             may_be_true, may_be_false = _compare(bounds, operator, value)
         case BoundIn():
-            may_be_true, may_be_false = _is_member(bounds, bound)
+            may_be_true, may_be_false = _is_member(bounds, leaf)
+        case _:
+            raise InternalError(f"a {type(leaf).__name__} cannot be pruned by")
     return Verdict(may_be_true=may_be_true & values, may_be_false=may_be_false & values, may_be_null=nulls)
 
 
@@ -259,19 +253,6 @@ def _and(left: Verdict, right: Verdict) -> Verdict:
     )
 
 
-def _not(verdict: Verdict) -> Verdict:
-    return Verdict(may_be_true=verdict.may_be_false, may_be_false=verdict.may_be_true, may_be_null=verdict.may_be_null)
-
-
-def _constant(everywhere: BoolArray, *, value: bool | None) -> Verdict:
-    yes, no = np.ones(len(everywhere), np.bool_), np.zeros(len(everywhere), np.bool_)
-    return Verdict(
-        may_be_true=yes if value is True else no,
-        may_be_false=yes if value is False else no,
-        may_be_null=yes if value is None else no,
-    )
-
-
 StatedTimes = tuple[int, int]
 """The first and the last time of some rows, in nanoseconds since 1970."""
 
@@ -351,40 +332,42 @@ _NEVER_TRUE = _Interval(lower=_GREATEST, upper=_LEAST, is_exact=False)
 """Selects no row. Some may be NULL rather than false, so the negation does not select every row."""
 
 
-def _interval(  # noqa: PLR0911 - one case per kind of predicate
-    predicate: BoundPredicate | None, timestamp: int | None
-) -> _Interval:
-    match predicate:
-        case None:
-            return _ALL
-        case BoundAnd(parts=parts):
-            return _intersection(_interval(part, timestamp) for part in parts)
-        case BoundOr(parts=parts):
-            return _union([_interval(part, timestamp) for part in parts])
-        case BoundNot(part=part):
-            return _complement(_interval(part, timestamp))
-        case BoundLiteral(value=None):
-            return _NEVER_TRUE
-        case BoundLiteral(value=value):
-            return _ALL if value else _NONE
-        case BoundComparison() | BoundIn() | BoundIsNull() | ConstantUnlessNull():
-            if predicate.field.index == timestamp:
-                return _of_timestamp(predicate)
-            never_true = isinstance(predicate, ConstantUnlessNull) and not predicate.value
+def _interval(predicate: BoundPredicate | None, timestamp: int | None) -> _Interval:
+    return _ALL if predicate is None else _Intervals(timestamp).of(predicate)
+
+
+class _Intervals(BoundFold[_Interval]):
+    """Bounds the timestamps for which predicates are true."""
+
+    def __init__(self, timestamp: int | None) -> None:
+        self._timestamp = timestamp
+
+    def constant(self, value: bool | None) -> _Interval:
+        return _NEVER_TRUE if value is None else _ALL if value else _NONE
+
+    def all_of(self, results: Iterable[_Interval]) -> _Interval:
+        return _intersection(results)
+
+    def any_of(self, results: Iterable[_Interval]) -> _Interval:
+        return _union(list(results))
+
+    def negated(self, result: _Interval) -> _Interval:
+        return _complement(result)
+
+    def test(self, leaf: BoundLeaf) -> _Interval:
+        if leaf.field.index != self._timestamp:
+            never_true = isinstance(leaf, ConstantUnlessNull) and not leaf.value
             return _NEVER_TRUE if never_true else _UNKNOWN
-    return _UNKNOWN
-
-
-def _of_timestamp(predicate: BoundComparison | BoundIn | BoundIsNull | ConstantUnlessNull) -> _Interval:
-    match predicate:
-        case BoundIsNull():
-            return _NONE
-        case ConstantUnlessNull(value=value):
-            return _ALL if value else _NONE
-        case BoundIn(values=values):
-            return _Interval(lower=int(values[0]), upper=int(values[-1]), is_exact=False)
-        case BoundComparison(operator=operator, value=value):
-            return _of_comparison(operator, int(value))
+        match leaf:
+            case BoundIsNull():
+                return _NONE
+            case ConstantUnlessNull(value=value):
+                return _ALL if value else _NONE
+            case BoundIn(values=values):
+                return _Interval(lower=int(values[0]), upper=int(values[-1]), is_exact=False)
+            case BoundComparison(operator=operator, value=value):
+                return _of_comparison(operator, int(value))
+        return _UNKNOWN
 
 
 def _of_comparison(operator: Operator, value: int) -> _Interval:

@@ -14,16 +14,8 @@ import numpy as np
 
 from coldparquet.errors import FormatError
 from coldparquet.format.sidecar_layout import (
-    CHUNK_BYTE_RANGE_START_WORD,
-    CHUNK_MAX_WORD,
-    CHUNK_MIN_WORD,
-    CHUNK_NULL_COUNT_WORD,
-    CHUNK_NUM_VALUES_WORD,
-    CHUNK_PACKED_WORD,
-    CHUNK_TOTAL_COMPRESSED_WORD,
     PARQUET_MAGIC_BYTES,
     STAT_EXACT,
-    STAT_FLAGS_BYTE,
     STAT_INLINED,
     STAT_MAX_SHIFT,
     STAT_NULL_COUNT_PRESENT,
@@ -79,22 +71,20 @@ def made_chunks(
     table: RowGroupTable,
     columns: tuple[int, ...],
     row_groups: npt.NDArray[np.intp],
-    words: npt.NDArray[np.uint64],
+    stored: npt.NDArray[np.void],
     *,
     make_constant_columns: bool,
 ) -> BoolArray:
     """Tell which chunks are made: those of :func:`null_chunks` and, on request, of :func:`constant_chunks`."""
-    stat_flags = words[..., CHUNK_PACKED_WORD] >> np.uint64(8 * STAT_FLAGS_BYTE)
-    null_counts = words[..., CHUNK_NULL_COUNT_WORD]
-    may_be_null = (stat_flags & np.uint64(STAT_NULL_COUNT_PRESENT)) != 0
-    may_be_null &= null_counts == words[..., CHUNK_NUM_VALUES_WORD]
+    stat_flags, null_counts = stored["stat_flags"], stored["null_count"]
+    may_be_null = (stat_flags & STAT_NULL_COUNT_PRESENT != 0) & (null_counts == stored["num_values"])
     is_made = np.zeros(may_be_null.shape, dtype=np.bool_)
     for position in may_be_null.any(axis=0).nonzero()[0].tolist():
         is_made[:, position] = null_chunks(table, columns[position], row_groups)
     if make_constant_columns:
-        may_be_constant = ((stat_flags & np.uint64(_CONSTANT_FLAGS)) == _CONSTANT_FLAGS) & (null_counts == 0)
-        is_out_of_line = (stat_flags & np.uint64(_INLINED_FLAGS)) != _INLINED_FLAGS
-        may_be_constant &= is_out_of_line | (words[..., CHUNK_MIN_WORD] == words[..., CHUNK_MAX_WORD])
+        may_be_constant = ((stat_flags & _CONSTANT_FLAGS) == _CONSTANT_FLAGS) & (null_counts == 0)
+        is_out_of_line = (stat_flags & _INLINED_FLAGS) != _INLINED_FLAGS
+        may_be_constant &= is_out_of_line | (stored["min"] == stored["max"])
         for position in may_be_constant.any(axis=0).nonzero()[0].tolist():
             is_made[:, position] |= constant_chunks(table, columns[position], row_groups)
     return is_made
@@ -174,9 +164,6 @@ def _are_equal(lower: Side, upper: Side, candidates: npt.NDArray[np.intp], *, is
         equal[position] = lower.bytes_at(row_group) == upper.bytes_at(row_group)
     return equal
 
-
-_COUNT_WORDS = slice(CHUNK_NUM_VALUES_WORD, CHUNK_TOTAL_COMPRESSED_WORD + 1)
-"""The words of a chunk with its number of values and its place."""
 
 _LARGEST_COUNT = 2**63 - 1
 
@@ -306,16 +293,16 @@ def prune_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their
     (surviving,) = survives.nonzero()
     for_predicate = {place for place in predicate_columns.values() if place is not None}
     columns = tuple(sorted({*output_columns, *for_predicate}))
-    words = table.blocks.chunk_words(surviving, np.array(columns, dtype=np.intp))
-    if words[..., _COUNT_WORDS].max(initial=0) > _LARGEST_COUNT:
+    stored = table.blocks.chunks(surviving, np.array(columns, dtype=np.intp))
+    counts = stored["num_values"], stored["byte_range_start"], stored["total_compressed"]
+    if max(numbers.max(initial=0) for numbers in counts) > _LARGEST_COUNT:
         _refuse_counts(table, columns)
-    counts = words.view(np.int64)
-    starts = counts[..., CHUNK_BYTE_RANGE_START_WORD]
-    stops = starts + counts[..., CHUNK_TOTAL_COMPRESSED_WORD]
+    value_counts, starts, lengths = (numbers.astype(np.int64) for numbers in counts)
+    stops = starts + lengths
     is_made = made_chunks(
-        table, columns, surviving, words, make_constant_columns=make_constant_columns and use_statistics
+        table, columns, surviving, stored, make_constant_columns=make_constant_columns and use_statistics
     )
-    _check_value_counts(table, surviving, columns, counts[..., CHUNK_NUM_VALUES_WORD])
+    _check_value_counts(table, surviving, columns, value_counts)
     data_stops = table.data_stops[surviving, np.newaxis]
     is_inside = (starts >= PARQUET_MAGIC_BYTES) & (stops >= starts) & (stops.view(np.uint64) <= data_stops)
     _check_places(table, surviving, columns, is_inside | is_made)
@@ -326,7 +313,7 @@ def prune_row_groups(  # noqa: PLR0913 - knobs are required keywords here; their
         row_counts=table.row_counts[surviving],
         all_rows_match=all_match[surviving],
         columns=columns,
-        starts=starts.copy(),  # a view would keep all words of the chunks in memory
+        starts=starts,
         stops=stops,
         is_wanted=is_output | ~all_match[surviving, np.newaxis],
         is_made=is_made,

@@ -17,18 +17,16 @@ from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, WORD_BYTES, Codec
 from coldparquet.format.types import Comparison
 from coldparquet.plan.bind import (
-    BoundAnd,
     BoundComparison,
+    BoundFold,
     BoundIn,
     BoundIsNull,
-    BoundLiteral,
-    BoundNot,
-    BoundOr,
-    BoundPredicate,
+    BoundLeaf,
     ConstantUnlessNull,
+    fields_of,
 )
 from coldparquet.plan.bounds import NumericSide, SortedValues
-from coldparquet.plan.predicate import Operator
+from coldparquet.plan.predicate import And, Operator
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import ColumnFacts
 
@@ -36,8 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from coldparquet.format.sidecar_chunks import RowGroupTable
-    from coldparquet.plan.bind import BoundField
+    from coldparquet.plan.bind import BoundField, BoundPredicate
     from coldparquet.plan.bounds import BoolArray, Bounds, IntArray, Side
+    from coldparquet.plan.predicate import Or
     from coldparquet.plan.statistics import StatisticsSource
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -115,7 +114,7 @@ def estimate_selectivity(  # noqa: PLR0913 - what can be told is told by name
 ) -> FloatArray:
     """Estimate the fraction of the rows of each row group for which a predicate is true."""
     row_group_count = len(row_counts)
-    outcomes = _Estimator(source, counts, row_group_count, fields).estimate(predicate)
+    outcomes = _Estimator(source, counts, row_group_count, fields).of(predicate)
     verdict, _ = prune(predicate, source, row_group_count)
     rows_before = np.concatenate([[0], np.cumsum(np.where(verdict.survives, row_counts, 0))])
     rows_left = np.diff(rows_before[borders])
@@ -141,7 +140,7 @@ def clustered_fields(
     everywhere = np.ones(table.row_group_count, np.bool_)
     return {
         field.index: everywhere if place in in_file_order else _where_in_order(source.bounds(field), borders)
-        for field in predicate.fields()
+        for field in fields_of(predicate)
         if (place := places.get(field.index)) is not None
     }
 
@@ -171,10 +170,9 @@ def _where_in_order(bounds: Bounds | None, borders: IntArray) -> BoolArray:
 
 
 @dataclass(frozen=True, slots=True)
-class _Range(BoundPredicate):
+class _Range(BoundLeaf):
     """Comparisons of one field with ``<`` or ``>`` joined by AND: the two ends are not independent."""
 
-    field: BoundField
     parts: tuple[BoundComparison, ...]
 
 
@@ -190,7 +188,7 @@ def _join_ranges(parts: tuple[BoundPredicate, ...]) -> list[BoundPredicate]:
     return [*(_Range(field, tuple(comparisons)) for field, comparisons in by_field.items()), *others]
 
 
-class _Estimator:
+class _Estimator(BoundFold[_Outcomes]):
     """Estimates one predicate, part by part; see :func:`estimate_selectivity`."""
 
     def __init__(
@@ -205,24 +203,19 @@ class _Estimator:
         self._ones = np.ones(row_group_count)
         self._fields = fields
 
-    def estimate(self, predicate: BoundPredicate) -> _Outcomes:
-        match predicate:
-            case BoundAnd(parts=parts):
-                return self._all(map(self.estimate, _join_ranges(parts)))
-            case BoundOr(parts=parts):
-                return _not(self._all(_not(self.estimate(part)) for part in parts))
-            case BoundNot(part=part):
-                return _not(self.estimate(part))
-            case BoundLiteral(value=value):
-                return _Outcomes(true=self._ones * (value is True), false=self._ones * (value is False))
-            case BoundComparison() | BoundIn() | BoundIsNull() | ConstantUnlessNull() | _Range():
-                return self._leaf(predicate)
-        raise InternalError(f"{type(predicate).__name__} is not a kind of predicate that can be estimated")
+    def parts(self, joined: And | Or) -> Iterable[BoundPredicate]:
+        return _join_ranges(joined.parts) if isinstance(joined, And) else joined.parts
 
-    def _all(self, parts: Iterable[_Outcomes]) -> _Outcomes:
-        return reduce(_and, parts, _Outcomes(true=self._ones, false=0 * self._ones))
+    def constant(self, value: bool | None) -> _Outcomes:
+        return _Outcomes(true=self._ones * (value is True), false=self._ones * (value is False))
 
-    def _leaf(self, leaf: BoundComparison | BoundIn | BoundIsNull | ConstantUnlessNull | _Range) -> _Outcomes:
+    def all_of(self, results: Iterable[_Outcomes]) -> _Outcomes:
+        return reduce(_and, results, self.constant(value=True))
+
+    def negated(self, result: _Outcomes) -> _Outcomes:
+        return _Outcomes(true=result.false, false=result.true)
+
+    def test(self, leaf: BoundLeaf) -> _Outcomes:
         bounds = self._source.bounds(leaf.field)
         counts_where = None if self._fields is None else self._fields.get(leaf.field.index, np.False_)
         if bounds is None or (counts_where is not None and not counts_where.any()):
@@ -232,9 +225,7 @@ class _Estimator:
             return outcomes
         return _Outcomes(true=np.where(counts_where, outcomes.true, 1), false=np.where(counts_where, outcomes.false, 1))
 
-    def _of_leaf(
-        self, leaf: BoundComparison | BoundIn | BoundIsNull | ConstantUnlessNull | _Range, bounds: Bounds
-    ) -> _Outcomes:
+    def _of_leaf(self, leaf: BoundLeaf, bounds: Bounds) -> _Outcomes:
         counted = self._counts.get(leaf.field.index)
         null_fraction = 0 * self._ones if counted is None else counted.null_fraction
         null_fraction = np.where(bounds.may_hold_values, np.where(bounds.may_hold_nulls, null_fraction, 0.0), 1.0)
@@ -249,6 +240,8 @@ class _Estimator:
             case BoundComparison() | BoundIn():
                 distinct = self._ones if counted is None else counted.distinct_values
                 fraction = _fraction(leaf, bounds, distinct)
+            case _:
+                raise InternalError(f"how many rows a {type(leaf).__name__} leaves cannot be estimated")
         return _Outcomes(true=fraction * present, false=(1 - fraction) * present)
 
 
@@ -256,23 +249,14 @@ def _and(one: _Outcomes, other: _Outcomes) -> _Outcomes:
     return _Outcomes(true=one.true * other.true, false=1 - (1 - one.false) * (1 - other.false))
 
 
-def _not(outcomes: _Outcomes) -> _Outcomes:
-    return _Outcomes(true=outcomes.false, false=outcomes.true)
-
-
 def _fraction(leaf: BoundComparison | BoundIn, bounds: Bounds, distinct: FloatArray) -> FloatArray:
     """Estimate the fraction of non-NULL values for which a condition holds."""
+    if isinstance(leaf, BoundComparison) and leaf.operator in _BELOW | _ABOVE:
+        return _fraction_between((leaf,), bounds)
     search = leaf.search if isinstance(leaf, BoundIn) else SortedValues.of((leaf.value,))
     distinct = np.minimum(distinct, _whole_numbers_between(bounds))
-    match leaf:
-        case BoundIn():
-            return np.minimum(_count_within(search, bounds) / distinct, 1)
-        case BoundComparison(operator=Operator.EQUAL):
-            return np.minimum(_count_within(search, bounds) / distinct, 1)
-        case BoundComparison(operator=Operator.NOT_EQUAL):
-            return 1 - np.minimum(_count_within(search, bounds) / distinct, 1)
-        case BoundComparison():
-            return _fraction_between((leaf,), bounds)
+    equal = np.minimum(_count_within(search, bounds) / distinct, 1)
+    return 1 - equal if isinstance(leaf, BoundComparison) and leaf.operator is Operator.NOT_EQUAL else equal
 
 
 def _fraction_between(parts: tuple[BoundComparison, ...], bounds: Bounds) -> FloatArray:

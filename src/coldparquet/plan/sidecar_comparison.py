@@ -51,15 +51,8 @@ _COLUMN_FIELDS = (
     "local_key_is_global",
 )
 
-_NUMBER_WORDS = {
-    "num_values": layout.CHUNK_NUM_VALUES_WORD,
-    "byte_range_start": layout.CHUNK_BYTE_RANGE_START_WORD,
-    "total_compressed": layout.CHUNK_TOTAL_COMPRESSED_WORD,
-}
-_STATISTICS_WORDS = {
-    "null_count": layout.CHUNK_NULL_COUNT_WORD,
-    "distinct_count": layout.CHUNK_DISTINCT_COUNT_WORD,
-}
+_NUMBERS = ("num_values", "byte_range_start", "total_compressed")
+_STATISTICS = ("null_count", "distinct_count")
 
 _LONGEST_SHOWN_BOUND_BYTES = 16
 
@@ -137,7 +130,7 @@ def _differing_columns(found: Sidecar, derived: Sidecar) -> Iterator[_Difference
 
 
 def _differing_row_counts(found: Sidecar, derived: Sidecar) -> Iterator[_Difference]:
-    stated, true = found.blocks.gather(0), derived.blocks.gather(0)
+    stated, true = found.blocks.row_counts, derived.blocks.row_counts
     yield from _contradictions("num_rows", None, stated, true)
 
 
@@ -146,21 +139,16 @@ def _suspect_columns(found: Sidecar, derived: Sidecar) -> list[int]:
     column_count, row_group_count = derived.column_count, derived.row_group_count
     if column_count == 0:
         return []
-    word_count = layout.CHUNK_WORDS * column_count
+    row_groups_at_once = max(1, _WORDS_AT_ONCE // (layout.CHUNK_WORDS * column_count))
+    columns = np.arange(column_count)
     suspect = np.zeros(column_count, np.bool_)
-    row_groups_at_once = max(1, _WORDS_AT_ONCE // word_count)
     for start in range(0, row_group_count, row_groups_at_once):
-        words, true_words = (
-            side.blocks.words[
-                side.blocks.first_words[start : start + row_groups_at_once, None] + np.arange(1, 1 + word_count)
-            ].reshape(-1, column_count, layout.CHUNK_WORDS)
-            for side in (found, derived)
-        )
-        flags = words[:, :, layout.CHUNK_PACKED_WORD] >> np.uint64(8 * layout.STAT_FLAGS_BYTE)
-        suspect |= (words != true_words).any(axis=(0, 2))
+        row_groups = slice(start, start + row_groups_at_once)
+        chunks, true_chunks = (side.blocks.chunks(row_groups, columns) for side in (found, derived))
+        suspect |= (chunks != true_chunks).any(axis=0)
         for shift in (0, layout.STAT_MAX_SHIFT):
-            side_flags = flags >> np.uint64(shift)
-            is_out_of_line = side_flags & np.uint64(layout.STAT_PRESENT | layout.STAT_INLINED) == layout.STAT_PRESENT
+            side_flags = chunks["stat_flags"] >> shift
+            is_out_of_line = side_flags & (layout.STAT_PRESENT | layout.STAT_INLINED) == layout.STAT_PRESENT
             suspect |= is_out_of_line.any(axis=0)
     return np.flatnonzero(suspect).tolist()
 
@@ -176,14 +164,12 @@ class _ColumnOfChunks:
 
     def differences(self) -> Iterator[_Difference]:
         name = self.column.name
-        yield from _contradictions("codec", name, self.found.codec, self.derived.codec)
-        yield from _contradictions("encodings", name, self.found.encodings, self.derived.encodings)
-        for field, word in _NUMBER_WORDS.items():
-            yield from _contradictions(field, name, self.found.raw_word(word), self.derived.raw_word(word))
-        for field, word in _STATISTICS_WORDS.items():
+        found, derived = self.found.stored, self.derived.stored
+        for field in ("codec", "encodings", *_NUMBERS):
+            yield from _contradictions(field, name, found[field], derived[field])
+        for field in _STATISTICS:
             stated, known = getattr(self.found, f"has_{field}"), getattr(self.derived, f"has_{field}")
-            values, true_values = self.found.raw_word(word), self.derived.raw_word(word)
-            yield from _contradictions(field, name, values, true_values, where=stated & known)
+            yield from _contradictions(field, name, found[field], derived[field], where=stated & known)
             yield from self._known_to_one_side(field, stated & ~known, known & ~stated)
         yield from self._differing_bounds("min", self.found.min, self.derived.min)
         yield from self._differing_bounds("max", self.found.max, self.derived.max)

@@ -175,13 +175,7 @@ def _in(node: exp.Expr) -> Predicate:
 
 def _between(node: exp.Expr) -> Predicate:
     _check_arguments(node, {"this", "low", "high"})
-    column = _column(node.this)
-    return And(
-        (
-            Comparison(column, Operator.GREATER_OR_EQUAL, _value(node.args["low"], node)),
-            Comparison(column, Operator.LESS_OR_EQUAL, _value(node.args["high"], node)),
-        )
-    )
+    return Column(_column(node.this)).between(_value(node.args["low"], node), _value(node.args["high"], node))
 
 
 def _is(node: exp.Expr) -> Predicate:
@@ -465,12 +459,7 @@ def _condition(condition: object) -> Predicate:
         if operator != "between":
             return In(column, values) if operator == "in" else Not(In(column, values))
         if len(values) == 2:
-            return And(
-                (
-                    Comparison(column, Operator.GREATER_OR_EQUAL, values[0]),
-                    Comparison(column, Operator.LESS_OR_EQUAL, values[1]),
-                )
-            )
+            return Column(column).between(*values)
         raise _malformed(condition, "'between' takes two values: ('price', 'between', (3, 5))")
     raise _malformed(condition, f"known operators are {' '.join(_COMPARISONS)}, {', '.join(_OTHERS)}")
 

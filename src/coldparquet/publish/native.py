@@ -31,8 +31,8 @@ from coldparquet.table_scan import Scan
 from coldparquet.write.columns import row_schema_of, timestamp_name
 from coldparquet.write.files import LocalFiles
 from coldparquet.write.options import WriteOptions
-from coldparquet.write.partition import PartitionEncoder
-from coldparquet.write.table_symbols import TableSymbols
+from coldparquet.write.partition import encode_partition, rows_to_store
+from coldparquet.write.rewrite import TableSymbols
 
 if TYPE_CHECKING:
     import threading
@@ -124,14 +124,9 @@ class NativeConverter:
             options = replace(options, row_group_rows=max(_LEAST_ROWS, min(options.row_group_rows, fitting_rows)))
 
             def encode(give_up: threading.Event) -> WrittenPartition:
-                encoder = PartitionEncoder(
-                    rows=_rows(stream, schema, loop, give_up),
-                    timestamp=timestamp_name(metadata),
-                    symbols=symbols,
-                    options=options,
-                    files=LocalFiles(),
-                )
-                return encoder.write(directory, give_up)
+                batches = _rows(stream, schema, loop, give_up)
+                rows = rows_to_store(batches, timestamp=timestamp_name(metadata), symbols=symbols, options=options)
+                return encode_partition(directory, rows, options=options, files=LocalFiles(), give_up=give_up)
 
             return await run_to_end(encode), native_bytes
 

@@ -15,8 +15,8 @@ from coldparquet.concurrency import map_or_cancel
 from coldparquet.format.partition_records import PartitionRecords, partition_stops
 from coldparquet.format.txn import Lag, LeftBehind, encode_txn
 from coldparquet.maintenance.pack import renew_catalogue
-from coldparquet.maintenance.walk import Place
 from coldparquet.options import ReadOptions, StoreOptions
+from coldparquet.pipelines.model import Place
 from coldparquet.prices import BYTES_PER_PRICED_GB, STANDARD
 from coldparquet.publish.changes import plan_changes
 from coldparquet.publish.destination import (

@@ -100,7 +100,7 @@ def wants_heads(question: Question) -> bool:
 
 def archived_object(question: Question, name: str, path: str) -> ArchivedObject | None:
     """Return a partition's data object if it is known to need a restore."""
-    info = question.snapshot.data_objects.info(path)
+    info = question.snapshot.versions.info(path)
     return ArchivedObject.of(name, info) if info is not None and needs_restore(info) else None
 
 
@@ -144,7 +144,7 @@ async def admit_and_restore(planned: PlannedScan) -> PlannedScan:
 
 def with_storage_class(question: Question, read: PartitionRead) -> PartitionRead:
     """Add the storage class of the partition's data object, if it is known."""
-    info = question.snapshot.data_objects.info(read.data_path)
+    info = question.snapshot.versions.info(read.data_path)
     if info is None:
         return read
     return replace(
@@ -180,7 +180,7 @@ async def restore_objects(
 
     Requests: those of :func:`coldparquet.archive.restore.request_restores`, and of waiting.
     """
-    data_objects, store = question.snapshot.data_objects, question.snapshot.store
+    store = question.snapshot.store
     ticket = await request_restores(store, archived, terms, url=question.url, prices=prices_of(question.options))
     if terms.wait:
         infos = await wait_until_restored(
@@ -191,7 +191,7 @@ async def restore_objects(
             on_progress=on_progress,
         )
         for info in infos:
-            data_objects.note(info)
+            question.snapshot.versions.note(info)
     return ticket
 
 

@@ -23,7 +23,7 @@ from coldparquet.plan.bounds import NumericSide
 from coldparquet.scan.planned import PlannedParquet
 from coldparquet.scan.planner import plan_question
 from coldparquet.scan.requests import with_reads
-from coldparquet.scan.waves import plain_values, read_each, read_in_waves, reads_of_partitions
+from coldparquet.scan.waves import Search, plain_values, read_each, read_in_waves, reads_of_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.plan.answers import ExactBounds
-    from coldparquet.plan.bounds import BoolArray, IntArray, Side
+    from coldparquet.plan.bounds import BoolArray, IntArray
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.literals import DomainValue
     from coldparquet.scan.model import Question
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ColumnFacts:
+class PartitionFacts:
     """What is known about a column in one partition."""
 
     path: str
@@ -55,7 +55,7 @@ class ColumnFacts:
     """What statistics say about its row groups."""
 
 
-def column_facts(planned: PlannedScan, column: TableColumn) -> list[ColumnFacts]:
+def column_facts(planned: PlannedScan, column: TableColumn) -> list[PartitionFacts]:
     """Collect the known facts. Native partitions have none; nor have partitions with untrusted statistics."""
     if not planned.question.options.statistics:
         return []
@@ -69,7 +69,7 @@ def column_facts(planned: PlannedScan, column: TableColumn) -> list[ColumnFacts]
             row_counts = partition.sidecar.row_counts
             matching = np.bincount(row_groups, weights=matching_rows[here], minlength=len(row_counts))
             facts.append(
-                ColumnFacts(
+                PartitionFacts(
                     path=partition.data_path,
                     reads=here,
                     row_groups=row_groups,
@@ -171,15 +171,7 @@ async def find_extremes(
         known = await _know_column(question, executor, column, is_read=True)
         extremes = await in_thread(executor, _Extremes, known, column, wanted)
     if question.limit is None:
-        await read_in_waves(
-            known.planned,
-            executor,
-            order=extremes.order,
-            is_needed=extremes.may_change,
-            take=extremes.take,
-            first_wave_reads=extremes.unpromising_reads,
-            wants_certain_rows=False,
-        )
+        await read_in_waves(known.planned, executor, extremes)
     else:
         await read_each(with_reads(known.planned, known.planned.plan.row_groups), executor, extremes.take)
     return extremes.values()
@@ -190,7 +182,7 @@ class _KnownColumn:
     """The plan that reads one column, and the facts that make reads unnecessary."""
 
     planned: PlannedScan
-    facts: list[ColumnFacts]
+    facts: list[PartitionFacts]
     """Empty with a limit: only reading the rows shows which of them the limit leaves out."""
 
     def plan_of(self, reads: IntArray) -> PlannedScan:
@@ -209,37 +201,31 @@ async def _know_column(question: Question, executor: Executor, column: TableColu
     return _KnownColumn(planned=planned, facts=facts)
 
 
-class _Extremes:
-    """The minimum and the maximum of a column, as far as they are known.
+class _Extremes(Search):
+    """The minimum and the maximum of a column, as far as they are known."""
 
-    Args:
-        known: The plan, and the facts that make reads unnecessary.
-        column: The column.
-        wanted: Which of the two are wanted.
-    """
+    wants_certain_rows = False
 
     def __init__(self, known: _KnownColumn, column: TableColumn, wanted: Sequence[Extreme]) -> None:
         self._column = column
-        self._searches = [_Search(extreme, known, column) for extreme in wanted]
+        self._searches = [_ExtremeSearch(extreme, known, column) for extreme in wanted]
         promises = [search.promises() for search in self._searches]
         # A read ranks by the better of its two promises.
         places = np.min([np.argsort(np.argsort(-promise, kind="stable")) for promise in promises], axis=0)
-        self.order: IntArray = np.argsort(places, kind="stable")
+        self.order = np.argsort(places, kind="stable")
         is_unknown = np.all([np.isinf(promise) for promise in promises], axis=0)
-        self.unpromising_reads = max(1, int((is_unknown & self._may_change()).sum()))
-        """Reads that no other read can make unnecessary."""
+        # Reads that no other read can make unnecessary come at once.
+        self.first_wave_reads = max(1, int((is_unknown & self._may_change()).sum()))
 
     @property
     def are_undecided(self) -> bool:
         """Whether any read is still needed."""
         return bool(self._may_change().any())
 
-    def may_change(self, reads: IntArray) -> BoolArray:
-        """Tell which reads may hold a better value."""
+    def is_needed(self, reads: IntArray) -> BoolArray:
         return self._may_change()[reads]
 
-    def take(self, _: int, rows: pa.Table) -> None:
-        """Take the values of a read's rows."""
+    def take(self, read: int, rows: pa.Table) -> None:  # noqa: ARG002
         values = plain_values(rows.column(self._column.name))
         for search in self._searches:
             search.take(values)
@@ -253,30 +239,24 @@ class _Extremes:
         return result
 
 
-class _Search:
-    """The search for one of the two extremes of a column.
-
-    Args:
-        extreme: Which one.
-        known: The plan, and the facts that make reads unnecessary.
-        column: The column.
-    """
+class _ExtremeSearch:
+    """The search for one of the two extremes of a column."""
 
     def __init__(self, extreme: Extreme, known: _KnownColumn, column: TableColumn) -> None:
         self._extreme = extreme
         type_: Any = arrow_type(column.readable_type, text=PLAIN_TEXT)
         self.value: Any = pa.nulls(1, type_)[0]
-        self._facts = known.facts
+        self._facts = [
+            (facts, facts.exact.least if extreme == "min" else facts.exact.greatest) for facts in known.facts
+        ]
         self._is_known = np.zeros(len(known.planned.plan.row_groups), dtype=np.bool_)
         found: list[tuple[DomainValue, str]] = []
-        for facts in known.facts:
-            exact, row_groups = facts.exact, facts.row_groups
-            is_exact = exact.is_least_known if extreme == "min" else exact.is_greatest_known
-            is_known = facts.is_whole & is_exact[row_groups]
+        for facts, side in self._facts:
+            is_known = facts.is_whole & side.is_known[facts.row_groups]
             self._is_known[facts.reads] = is_known
-            marked = np.zeros(len(is_exact), dtype=np.bool_)
-            marked[row_groups[is_known]] = True
-            best = exact.least(marked) if extreme == "min" else exact.greatest(marked)
+            marked = np.zeros(len(side.is_known), dtype=np.bool_)
+            marked[facts.row_groups[is_known]] = True
+            best = side.best(marked)
             if best is not None:
                 found.append((best, facts.path))
         if found:
@@ -298,26 +278,17 @@ class _Search:
         # Any number is better than NaN, but all comparisons with NaN are false.
         is_nan = isinstance(best, float) and math.isnan(best)
         if best is not None and not is_nan:
-            for facts in self._facts:
-                exact = facts.exact
-                may_be_better = exact.may_be_below(best) if self._extreme == "min" else exact.may_be_above(best)
-                result[facts.reads] &= may_be_better[facts.row_groups]
+            for facts, side in self._facts:
+                result[facts.reads] &= side.may_beat(best)[facts.row_groups]
         return result
 
     def promises(self) -> npt.NDArray[np.float64]:
         """Return how good the values of each read may be: its bound, or infinity without one. Greater is better."""
         result = np.full(len(self._is_known), np.inf)
-        for facts in self._facts:
-            bounds = facts.exact.bounds
-            if bounds is not None:
-                side = bounds.lower if self._extreme == "min" else bounds.upper
-                result[facts.reads] = _about(side, facts.row_groups, -1.0 if self._extreme == "min" else 1.0)
+        for facts, exact in self._facts:
+            if exact.side is not None:
+                side = exact.side
+                numbers = side.numbers if isinstance(side, NumericSide) else side.prefixes
+                about = np.where(side.known, (1.0 if exact.largest else -1.0) * numbers.astype(np.float64), np.inf)
+                result[facts.reads] = about[facts.row_groups]
         return result
-
-
-def _about(side: Side | None, row_groups: IntArray, sign: float) -> npt.NDArray[np.float64]:
-    if side is None:
-        return np.full(len(row_groups), np.inf)
-    numbers = side.numbers if isinstance(side, NumericSide) else side.prefixes
-    about: npt.NDArray[np.float64] = np.where(side.known, sign * numbers.astype(np.float64), np.inf)[row_groups]
-    return about

@@ -28,9 +28,9 @@ from coldparquet.scan.evidence import asked_ahead
 from coldparquet.scan.model import KnownPartition
 from coldparquet.scan.native import find_native_rows
 from coldparquet.scan.planned import NativePlan, data_file_missing
-from coldparquet.storage.checked import check_described_size, other_size
 from coldparquet.storage.log import metadata_requests
 from coldparquet.storage.requests import is_lasting_etag, is_written_after
+from coldparquet.storage.versions import check_described_size, other_size
 from coldparquet.text import plural
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ async def without_replaced_files(question: Question, known: Sequence[KnownPartit
 
 def beliefs(question: Question, partitions: Sequence[PartitionRead]) -> tuple[str, ...]:
     """Say in one note how many sidecars are trusted without information about their files."""
-    data_objects = question.snapshot.data_objects
+    versions = question.snapshot.versions
     believed = sum(
-        read.metadata_source in {"sidecar", "catalogue"} and data_objects.size_bytes(read.data_path) is None
+        read.metadata_source in {"sidecar", "catalogue"} and versions.size_bytes(read.data_path) is None
         for read in partitions
     )
     if not believed:
@@ -95,7 +95,7 @@ def _with(known: Sequence[KnownPartition], reread: Sequence[KnownPartition]) -> 
 
 
 def _is_stale_entry(question: Question, found: KnownPartition) -> bool:
-    packed, info = found.known, question.snapshot.data_objects.info(found.partition.data_path)
+    packed, info = found.known, question.snapshot.versions.info(found.partition.data_path)
     if isinstance(packed, NativePlan) or info is None or packed.data_etag is None:
         return False
     return is_lasting_etag(info.etag) and info.etag != packed.data_etag
@@ -108,10 +108,10 @@ async def _reread(found: KnownPartition) -> KnownPartition:
 
 def _check_seen(question: Question, partition: Partition, metadata: PartitionMetadata) -> None:
     """Compare the metadata with what the store has already told about the object, if anything."""
-    data_objects, path = question.snapshot.data_objects, partition.data_path
-    if data_objects.is_missing(path):
+    versions, path = question.snapshot.versions, partition.data_path
+    if versions.is_missing(path):
         raise _noted(question, data_file_missing(path))
-    _check_size(question, partition, metadata, data_objects.size_bytes(path))
+    _check_size(question, partition, metadata, versions.size_bytes(path))
 
 
 def _check_size(question: Question, partition: Partition, metadata: PartitionMetadata, size_bytes: int | None) -> None:
@@ -130,17 +130,16 @@ def _doubted_size_bytes(
     question: Question, partition: Partition, metadata: PartitionMetadata, info: ObjectInfo | None
 ) -> int | None:
     """Return the size of a disk file that may differ from the described one, else None. Refuse a certain difference."""
-    store = question.snapshot.store
     if info is None or info.size_bytes is None or info.etag is None:
         raise _noted(question, data_file_missing(partition.data_path))
-    question.snapshot.data_objects.note(info)
+    question.snapshot.versions.note(info)
     if info.size_bytes > metadata.sidecar.parquet_size_bytes:
         return None if partition.may_grow else info.size_bytes
     _check_size(question, partition, metadata, info.size_bytes)
     if partition.may_grow:
         return None
     # Later requests are pinned to the version seen here, so that a replaced file is noticed.
-    store.check_version(partition.data_path, info.etag)
+    question.snapshot.versions.check_version(partition.data_path, info.etag)
     return info.size_bytes if is_written_after(info.modified_s, metadata.sidecar_modified_s) else None
 
 
@@ -182,7 +181,7 @@ async def _read_footer(
 
 def _noted(question: Question, error: _Error) -> _Error:
     """Record the error, so that the next refresh of the table asks for the object itself."""
-    question.snapshot.store.note_changed(str(error.path))
+    question.snapshot.versions.changed.add(str(error.path))
     return error
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from coldparquet.errors import InvalidInputError
+from coldparquet.plan.bind import fields_of
 from coldparquet.plan.coalescing import choose_coalescing
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Question:
 
     def coalescing_of(self, data_path: str) -> Coalescing:
         """Return how the ranges of one object become requests, given its storage class."""
-        info = self.snapshot.data_objects.info(data_path)
+        info = self.snapshot.versions.info(data_path)
         return choose_coalescing(self.options, self.speed, None if info is None else info.storage_class)
 
     @property
@@ -121,7 +122,7 @@ class Question:
     @property
     def predicate_columns(self) -> tuple[TableColumn, ...]:
         """Columns of the predicate, each once."""
-        fields = () if self.predicate is None else self.predicate.fields()
+        fields = () if self.predicate is None else fields_of(self.predicate)
         return tuple(self.snapshot.columns[index] for index in dict.fromkeys(field.index for field in fields))
 
     @property

@@ -27,14 +27,13 @@ from coldparquet.scan.requests import cut_read, with_reads
 from coldparquet.scan.waves import (
     RankBounds,
     RankedRows,
+    Search,
     flipped,
     plain_values,
     plan_from_one_end,
-    ranks_of_rows,
     read_each,
     read_in_waves,
     reads_of_partitions,
-    table_places,
     time_ranks,
 )
 
@@ -75,24 +74,13 @@ async def read_latest_rows(
     row groups that hold a row of the result.
     """
     found_by = tuple(dict.fromkeys((*keys, timestamp)))
-    newest = _NewestOfEach(keys, timestamp)
-    proofs = _KeyProofs(question, keys, newest)
-    sources: dict[int, _Source] = {}
-    loop = asyncio.get_running_loop()
-    steps = plan_from_one_end(replace(question, output_columns=found_by), executor, newest_first=True, by_time=True)
-    async with aclosing(steps):
-        async for planned in steps:
-            step = _Step(planned, newest, proofs, timestamp=timestamp, reads_before=len(sources))
-            await loop.run_in_executor(executor, step.prepare)
-            await read_in_waves(planned, executor, order=step.order, is_needed=step.is_needed, take=step.take)
-            sources |= step.sources()
-            if proofs.has_every_key:
-                break
+    newest = _NewestOfEach(question, keys)
+    await _search(replace(question, output_columns=found_by), executor, newest, timestamp=timestamp)
     if newest.rows is not None and not set(question.output_columns) <= set(found_by):
-        winners = {sources[place] for place in distinct_values(newest.rows.places).tolist()}
+        winners = {newest.sources[place] for place in distinct_values(newest.rows.places).tolist()}
         everything = replace(question, output_columns=tuple(dict.fromkeys((*question.output_columns, *found_by))))
         newest = await _read_again(everything, executor, winners, keys, timestamp)
-    return await loop.run_in_executor(executor, newest.in_order, schema)
+    return await asyncio.get_running_loop().run_in_executor(executor, newest.in_order, schema)
 
 
 async def _read_again(
@@ -116,8 +104,12 @@ async def _read_again(
         for read, source in zip(planned.plan.row_groups, _sources_of_reads(planned), strict=True)
         if source in winners
     ]
-    newest = _NewestOfEach(keys, timestamp)
-    await read_each(with_reads(planned, winning_reads), executor, newest.add)
+    newest = _NewestOfEach(question, keys)
+
+    def take(position: int, rows: pa.Table) -> None:
+        newest.add(RankedRows.of_read(rows, position, timestamp=timestamp))
+
+    await read_each(with_reads(planned, winning_reads), executor, take)
     return newest
 
 
@@ -126,38 +118,149 @@ def _sources_of_reads(planned: PlannedScan) -> list[_Source]:
     return [_Source(paths[read.partition_index], read.row_group) for read in planned.plan.row_groups]
 
 
-class _NewestOfEach:
-    """The newest row of each key among all rows read so far.
+async def _search(
+    question: Question, executor: Executor, kept: _Kept, *, timestamp: TableColumn | None, ascending: bool = False
+) -> None:
+    """Read from one end of the table until no other row can be kept: by time, or with all ranks equal; ties go by place."""
+    reads_before = 0
+    steps = plan_from_one_end(question, executor, newest_first=not ascending, by_time=timestamp is not None)
+    async with aclosing(steps):
+        async for planned in steps:
+            step = _Step(planned, kept, timestamp=timestamp, ascending=ascending, reads_before=reads_before)
+            await asyncio.get_running_loop().run_in_executor(executor, step.prepare)
+            await read_in_waves(planned, executor, step)
+            reads_before += len(planned.plan.row_groups)
+            if kept.is_complete:
+                break
 
-    Args:
-        keys: The key columns.
-        timestamp: The designated timestamp.
-    """
 
-    def __init__(self, keys: Sequence[TableColumn], timestamp: TableColumn) -> None:
-        self._keys = [key.name for key in keys]
-        self._timestamp = timestamp
+class _Kept:
+    """The rows of the answer among all that were read so far."""
+
+    def __init__(self) -> None:
         self._found: list[RankedRows] = []
 
-    def add(self, place: int, rows: pa.Table) -> None:
-        """Take the rows of one read; among equal timestamps, the greater place wins."""
-        if rows.num_rows:
-            ranked = RankedRows(
-                table=rows,
-                ranks=ranks_of_rows(rows, self._timestamp, ascending=False),
-                places=np.full(rows.num_rows, place, dtype=np.int64),
-                numbers=np.arange(rows.num_rows),
-            )
-            self._found.append(ranked.best_of_each(self._keys))
-        # Joining only when the number of rows has doubled bounds the work: the number of rows times its logarithm.
-        if sum(len(part.ranks) for part in self._found[1:]) > len(self._found[0].ranks if self._found else ()):
-            self._join()
+    @property
+    def is_complete(self) -> bool:
+        """Whether no row of another step can be kept."""
+        raise NotImplementedError
+
+    def add(self, rows: RankedRows) -> None:
+        """Take more rows; drop some that need not be kept."""
+        raise NotImplementedError
+
+    def begin(self, step: _Step) -> None:
+        """Take what is known of a step before anything of it is read."""
+
+    def is_needed(self, step: _Step, reads: IntArray) -> BoolArray:
+        """Tell which reads of a step may hold a row to be kept."""
+        raise NotImplementedError
+
+
+class _Step(Search):
+    """Some partitions, whose rows are all worse than those of earlier steps; the greatest ranks and places are the best."""
+
+    def __init__(
+        self,
+        planned: PlannedScan,
+        kept: _Kept,
+        *,
+        timestamp: TableColumn | None,
+        ascending: bool,
+        reads_before: int,
+    ) -> None:
+        self.planned = planned
+        self.timestamp = timestamp
+        self.ascending = ascending
+        self._kept = kept
+        self._reads_before = reads_before
+
+    def prepare(self) -> None:
+        """Rank the reads. Runs in a thread: there may be thousands."""
+        reads, ascending = self.planned.plan.row_groups, self.ascending
+        self.row_counts = np.fromiter((read.row_count for read in reads), np.int64, len(reads))
+        self.is_certain = np.fromiter((read.all_rows_match for read in reads), np.bool_, len(reads))
+        self.ranks = (
+            RankBounds.all_equal(len(reads))
+            if self.timestamp is None
+            else time_ranks(self.planned, self.timestamp, ascending=ascending)
+        )
+        first = self._reads_before if ascending else -self._reads_before - len(reads)
+        self.places = flipped(np.arange(first, first + len(reads)), ascending=ascending)
+        self.order = np.lexsort((self.places, self.ranks.greatest))[::-1]
+        self._most_rows = self.row_counts
+        self._kept.begin(self)
+
+    def keep_at_most(self, row_counts: IntArray) -> None:
+        """Read no more rows than these of each read, from the better end of the table."""
+        self._most_rows = row_counts
+
+    def is_needed(self, reads: IntArray) -> BoolArray:
+        return self._kept.is_needed(self, reads)
+
+    def take(self, read: int, rows: pa.Table) -> None:
+        place = int(self.places[read])
+        self._kept.add(RankedRows.of_read(rows, place, timestamp=self.timestamp, ascending=self.ascending))
+
+    def cut(self, read: int, planned: PlannedRead) -> PlannedRead:
+        count = int(self._most_rows[read])
+        if count >= planned.row_count:
+            return planned
+        data_path = self.planned.plan.partitions[planned.partition_index].data_path
+        return cut_read(
+            planned,
+            self.planned.partitions[planned.partition_index],
+            count,
+            from_end=not self.ascending,
+            coalescing=self.planned.question.coalescing_of(data_path),
+        )
+
+
+class _NewestOfEach(_Kept):
+    """The newest row of each key. With one key column, metadata can prove that there are no others."""
+
+    def __init__(self, question: Question, keys: Sequence[TableColumn]) -> None:
+        super().__init__()
+        key = keys[0]
+        self._keys = [key.name for key in keys]
+        self._use_statistics = question.options.statistics
+        self._field = BoundField(name=key.name, index=key.index, type=key.readable_type)
+        self._domain = key_domain(self._field, question.predicate, symbol_count=_symbol_count(question, key))
+        self.sources: dict[int, _Source] = {}
+        """Where the rows of each place come from."""
 
     @property
     def rows(self) -> RankedRows | None:
         """One row per key; None before the first row."""
         self._join()
         return self._found[0] if self._found else None
+
+    @property
+    def is_complete(self) -> bool:
+        column = self._seen_keys()
+        return column is not None and self._has_all_values(column) and self._has_null(column)
+
+    def begin(self, step: _Step) -> None:
+        self.sources |= dict(zip(step.places.tolist(), _sources_of_reads(step.planned), strict=True))
+
+    def add(self, rows: RankedRows) -> None:
+        if len(rows.ranks):
+            self._found.append(rows.best_of_each(self._keys))
+        # Joining only when the number of rows has doubled bounds the work: the number of rows times its logarithm.
+        if sum(len(part.ranks) for part in self._found[1:]) > len(self._found[0].ranks if self._found else ()):
+            self._join()
+
+    def is_needed(self, step: _Step, reads: IntArray) -> BoolArray:
+        """Tell which reads may hold an unseen key, or a row newer than the oldest newest row of a seen key."""
+        rows = self.rows
+        if rows is None:
+            return np.ones(len(reads), dtype=np.bool_)
+        oldest = rows.from_worst_to_best[0]
+        rank, place = rows.ranks[oldest], rows.places[oldest]
+        greatest, places = step.ranks.greatest[reads], step.places[reads]
+        may_be_newer = (greatest > rank) | ((greatest == rank) & (places > place))
+        needed: BoolArray = may_be_newer | self._may_hold_others(step.planned)[reads]
+        return needed
 
     def in_order(self, schema: pa.Schema) -> pa.Table:
         """Return the rows in timestamp order; rows of equal timestamps in table order."""
@@ -170,31 +273,7 @@ class _NewestOfEach:
         if len(self._found) > 1:
             self._found = [RankedRows.joined(self._found).best_of_each(self._keys)]
 
-
-class _KeyProofs:
-    """Proves where no unseen keys can be; with several key columns it proves nothing.
-
-    Args:
-        question: The question.
-        keys: The key columns.
-        newest: The seen keys.
-    """
-
-    def __init__(self, question: Question, keys: Sequence[TableColumn], newest: _NewestOfEach) -> None:
-        key = keys[0]
-        self._newest = newest
-        self._use_statistics = question.options.statistics
-        self._has_one_column = len(keys) == 1
-        self._field = BoundField(name=key.name, index=key.index, type=key.readable_type)
-        self._domain = key_domain(self._field, question.predicate, symbol_count=_symbol_count(question, key))
-
-    @property
-    def has_every_key(self) -> bool:
-        """Whether no row of the table can have another key."""
-        column = self._seen_keys()
-        return column is not None and self._has_all_values(column) and self._has_null(column)
-
-    def may_hold_others(self, planned: PlannedScan) -> BoolArray:
+    def _may_hold_others(self, planned: PlannedScan) -> BoolArray:
         """Tell which reads of a plan may hold an unseen key."""
         reads = planned.plan.row_groups
         column = self._seen_keys()
@@ -218,8 +297,8 @@ class _KeyProofs:
 
     def _seen_keys(self) -> Any:
         """Return the distinct seen keys; None if they prove nothing."""
-        rows = self._newest.rows
-        if rows is None or not self._has_one_column:
+        rows = self.rows
+        if rows is None or len(self._keys) > 1:
             return None
         return plain_values(rows.table.column(self._field.name)).combine_chunks()
 
@@ -228,60 +307,6 @@ class _KeyProofs:
 
     def _has_null(self, column: Any) -> bool:
         return column.null_count > 0 or not self._domain.may_be_null
-
-
-class _Step:
-    """Some partitions, whose rows are older than those of earlier steps.
-
-    Args:
-        planned: The partitions.
-        newest: Takes their rows.
-        proofs: Tells which keys they can hold.
-        timestamp: The designated timestamp.
-        reads_before: Reads of earlier steps.
-    """
-
-    def __init__(
-        self,
-        planned: PlannedScan,
-        newest: _NewestOfEach,
-        proofs: _KeyProofs,
-        *,
-        timestamp: TableColumn,
-        reads_before: int,
-    ) -> None:
-        self._planned = planned
-        self._newest = newest
-        self._proofs = proofs
-        self._timestamp = timestamp
-        self._reads_before = reads_before
-
-    def prepare(self) -> None:
-        """Rank the reads. Runs in a thread: there may be thousands."""
-        planned = self._planned
-        self._greatest = time_ranks(planned, self._timestamp, ascending=False).greatest
-        self._places = table_places(len(planned.plan.row_groups), self._reads_before, ascending=False)
-        self.order: IntArray = np.lexsort((self._places, self._greatest))[::-1]
-
-    def is_needed(self, reads: IntArray) -> BoolArray:
-        """Tell which reads may hold an unseen key, or a row newer than the oldest newest row of a seen key."""
-        rows = self._newest.rows
-        if rows is None:
-            return np.ones(len(reads), dtype=np.bool_)
-        oldest = rows.from_worst_to_best[0]
-        rank, place = rows.ranks[oldest], rows.places[oldest]
-        greatest, places = self._greatest[reads], self._places[reads]
-        may_be_newer = (greatest > rank) | ((greatest == rank) & (places > place))
-        needed: BoolArray = may_be_newer | self._proofs.may_hold_others(self._planned)[reads]
-        return needed
-
-    def take(self, read: int, rows: pa.Table) -> None:
-        """Take the rows of a read."""
-        self._newest.add(int(self._places[read]), rows)
-
-    def sources(self) -> dict[int, _Source]:
-        """Return the source of each read, by its place."""
-        return dict(zip(self._places.tolist(), _sources_of_reads(self._planned), strict=True))
 
 
 def _symbol_count(question: Question, key: TableColumn) -> int | None:
@@ -319,7 +344,7 @@ async def read_last_rows(question: Question, executor: Executor, count: int, sch
     ... row groups at a time from the end.
     """
     best = _BestRows(count)
-    await _read_best(replace(question, last_rows=count), executor, best, timestamp=None, ascending=False)
+    await _search(replace(question, last_rows=count), executor, best, timestamp=None)
     return await asyncio.get_running_loop().run_in_executor(executor, best.in_order, schema)
 
 
@@ -341,7 +366,7 @@ async def read_top_rows(  # noqa: PLR0913 - one question
     """
     best = _BestRows(count)
     found_by = replace(question, output_columns=tuple(dict.fromkeys((*question.output_columns, timestamp))))
-    await _read_best(found_by, executor, best, timestamp=timestamp, ascending=ascending)
+    await _search(found_by, executor, best, timestamp=timestamp, ascending=ascending)
     return await asyncio.get_running_loop().run_in_executor(executor, best.best_first, schema)
 
 
@@ -352,74 +377,64 @@ async def find_time(question: Question, executor: Executor, timestamp: TableColu
     leaves open whether there is a larger timestamp: timestamp and predicate columns of 1, 2, 4 ... row groups at a
     time. A native partition needs one value if the predicate is only about time.
     """
-    best = _BestRows(1)
+    best = _BestRows(1, knows_times=True)
     question = replace(question, output_columns=(timestamp,), expects_data=False)
-    await _read_best(question, executor, best, timestamp=timestamp, ascending=ascending, knows_times=True)
+    await _search(question, executor, best, timestamp=timestamp, ascending=ascending)
     type_: Any = arrow_type(timestamp.readable_type, text=PLAIN_TEXT)
     schema = pa.schema([pa.field(timestamp.name, type_)])
     found = best.in_order(schema).column(0)
     return found[0] if len(found) else pa.nulls(1, type_)[0]
 
 
-async def _read_best(  # noqa: PLR0913 - one question
-    question: Question,
-    executor: Executor,
-    best: _BestRows,
-    *,
-    timestamp: TableColumn | None,
-    ascending: bool,
-    knows_times: bool = False,
-) -> None:
-    """Read the rows that rank highest by time, or with all ranks equal; ties go by place in the table."""
-    reads_before = 0
-    steps = plan_from_one_end(question, executor, newest_first=not ascending, by_time=timestamp is not None)
-    async with aclosing(steps):
-        async for planned in steps:
-            step = _BestRowsStep(planned, best, timestamp=timestamp, ascending=ascending, reads_before=reads_before)
-            await asyncio.get_running_loop().run_in_executor(executor, step.prepare, knows_times)
-            await read_in_waves(
-                planned, executor, order=step.order, is_needed=step.is_needed, take=step.take, cut=step.cut
-            )
-            reads_before += len(planned.plan.row_groups)
-            if best.row_count >= best.count:
-                break
+class _BestRows(_Kept):
+    """The best rows, so many; with ``knows_times`` only their times, which metadata may know."""
 
-
-class _BestRows:
-    """The best rows read so far.
-
-    Args:
-        count: How many are wanted.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._found: list[RankedRows] = []
+    def __init__(self, count: int, *, knows_times: bool = False) -> None:
+        super().__init__()
+        self._count = count
+        self._knows_times = knows_times
 
     @property
-    def row_count(self) -> int:
+    def is_complete(self) -> bool:
+        return self._row_count >= self._count
+
+    @property
+    def _row_count(self) -> int:
         """Number of kept rows; it may exceed the wanted number."""
         return sum(len(rows.ranks) for rows in self._found)
 
     def add(self, rows: RankedRows) -> None:
-        """Take more rows; drop some that are not among the best."""
-        self._found.append(rows.best(self.count))
-        if self.row_count > 2 * self.count:
-            self._found = [RankedRows.joined(self._found).best(self.count)]
+        self._found.append(rows.best(self._count))
+        if self._row_count > 2 * self._count:
+            self._found = [RankedRows.joined(self._found).best(self._count)]
 
-    def ranks_and_places(self) -> tuple[IntArray, IntArray]:
-        """Return the rank and the place of each kept row."""
-        nothing = np.empty(0, dtype=np.int64)
-        ranks = np.concatenate([nothing, *(rows.ranks for rows in self._found)])
-        return ranks, np.concatenate([nothing, *(rows.places for rows in self._found)])
+    def begin(self, step: _Step) -> None:
+        step.keep_at_most(self._rows_that_may_matter(step))
+        if self._knows_times and step.timestamp is not None:
+            self._take_known_times(step, step.timestamp)
+
+    def is_needed(self, step: _Step, reads: IntArray) -> BoolArray:
+        """Tell which reads may hold a row better than the last wanted one among found and certain rows."""
+        certain = reads[step.is_certain[reads]]
+        rows = np.concatenate([*(np.ones_like(found.ranks) for found in self._found), step.row_counts[certain]])
+        ranks = np.concatenate([*(found.ranks for found in self._found), step.ranks.least[certain]])
+        places = np.concatenate([*(found.places for found in self._found), step.places[certain]])
+        from_the_best = np.lexsort((places, ranks))[::-1]
+        rows_up_to = np.cumsum(rows[from_the_best])
+        if not len(rows) or rows_up_to[-1] < self._count:
+            return np.ones(len(reads), dtype=np.bool_)
+        last = from_the_best[np.searchsorted(rows_up_to, self._count)]
+        greatest = step.ranks.greatest[reads]
+        needed: BoolArray = (greatest > ranks[last]) | (greatest == ranks[last]) & (step.places[reads] >= places[last])
+        return needed
 
     def in_order(self, schema: pa.Schema) -> pa.Table:
         """Return the best rows, the best one last."""
-        return self._chosen(schema, slice(-self.count, None))
+        return self._chosen(schema, slice(-self._count, None))
 
     def best_first(self, schema: pa.Schema) -> pa.Table:
         """Return the best rows, the best one first."""
-        return self._chosen(schema, slice(-1, -self.count - 1, -1))
+        return self._chosen(schema, slice(-1, -self._count - 1, -1))
 
     def _chosen(self, schema: pa.Schema, chosen: slice) -> pa.Table:
         if not self._found:
@@ -430,118 +445,31 @@ class _BestRows:
             return rows_without_columns(len(positions))
         return rows.at(positions).table.select(schema.names).cast(schema)
 
-
-class _BestRowsStep:
-    """Some partitions, whose rows are all worse than those of earlier steps.
-
-    Args:
-        planned: The partitions.
-        best: The best rows of earlier steps; takes those of this one.
-        timestamp: It ranks the rows; None if only table order counts.
-        ascending: Whether small timestamps, and rows at the begin of the table, are better.
-        reads_before: Reads of earlier steps.
-    """
-
-    def __init__(
-        self,
-        planned: PlannedScan,
-        best: _BestRows,
-        *,
-        timestamp: TableColumn | None,
-        ascending: bool,
-        reads_before: int,
-    ) -> None:
-        self._planned = planned
-        self._best = best
-        self._timestamp = timestamp
-        self._ascending = ascending
-        self._reads_before = reads_before
-
-    def prepare(self, knows_times: bool) -> None:
-        """Rank the reads. Runs in a thread: there may be thousands."""
-        planned, timestamp, ascending = self._planned, self._timestamp, self._ascending
-        reads = planned.plan.row_groups
-        self._row_counts = np.fromiter((read.row_count for read in reads), np.int64, len(reads))
-        self._is_certain = np.fromiter((read.all_rows_match for read in reads), np.bool_, len(reads))
-        self._ranks = (
-            RankBounds.all_equal(len(reads))
-            if timestamp is None
-            else time_ranks(planned, timestamp, ascending=ascending)
-        )
-        self._places = table_places(len(reads), self._reads_before, ascending=ascending)
-        self._most_rows = self._rows_that_may_matter()
-        self.order: IntArray = np.lexsort((self._places, self._ranks.greatest))[::-1]
-        if knows_times and timestamp is not None:
-            self._take_known_times(timestamp)
-
-    def is_needed(self, reads: IntArray) -> BoolArray:
-        """Tell which reads may hold a row better than the last wanted one among found and certain rows."""
-        certain = reads[self._is_certain[reads]]
-        ranks, places = self._best.ranks_and_places()
-        rows = np.concatenate([np.ones(len(ranks), dtype=np.int64), self._row_counts[certain]])
-        ranks = np.concatenate([ranks, self._ranks.least[certain]])
-        places = np.concatenate([places, self._places[certain]])
-        from_the_best = np.lexsort((places, ranks))[::-1]
-        rows_up_to = np.cumsum(rows[from_the_best])
-        if not len(rows) or rows_up_to[-1] < self._best.count:
-            return np.ones(len(reads), dtype=np.bool_)
-        last = from_the_best[np.searchsorted(rows_up_to, self._best.count)]
-        greatest = self._ranks.greatest[reads]
-        needed: BoolArray = (greatest > ranks[last]) | (greatest == ranks[last]) & (self._places[reads] >= places[last])
-        return needed
-
-    def take(self, read: int, rows: pa.Table) -> None:
-        """Keep the best rows of one read."""
-        if self._timestamp is None:
-            ranks = np.zeros(rows.num_rows, dtype=np.int64)
-        else:
-            ranks = ranks_of_rows(rows, self._timestamp, ascending=self._ascending)
-        places = np.full(rows.num_rows, self._places[read], dtype=np.int64)
-        numbers = flipped(np.arange(rows.num_rows), ascending=self._ascending)
-        self._best.add(RankedRows(table=rows, ranks=ranks, places=places, numbers=numbers))
-
-    def cut(self, read: int) -> PlannedRead:
-        """Cut the rows of a read that cannot matter: those behind enough certain and better rows."""
-        planned_read, count = self._planned.plan.row_groups[read], int(self._most_rows[read])
-        if count >= planned_read.row_count:
-            return planned_read
-        partition = self._planned.partitions[planned_read.partition_index]
-        data_path = self._planned.plan.partitions[planned_read.partition_index].data_path
-        return cut_read(
-            planned_read,
-            partition,
-            count,
-            from_end=not self._ascending,
-            coalescing=self._planned.question.coalescing_of(data_path),
-        )
-
-    def _rows_that_may_matter(self) -> IntArray:
+    def _rows_that_may_matter(self, step: _Step) -> IntArray:
         """Count the rows of each read that may matter, if they are known to be its last (or first) ones.
 
         That holds if all its rows match and have equal ranks, so that only table order counts.
         """
-        least, greatest = self._ranks.least, self._ranks.greatest
-        from_the_best = np.lexsort((self._places, least))[::-1]
-        certain_rows = np.where(self._is_certain, self._row_counts, 0)[from_the_best]
+        least, greatest = step.ranks.least, step.ranks.greatest
+        from_the_best = np.lexsort((step.places, least))[::-1]
+        certain_rows = np.where(step.is_certain, step.row_counts, 0)[from_the_best]
         better_rows = np.empty_like(certain_rows)
         better_rows[from_the_best] = np.cumsum(certain_rows) - certain_rows
-        missing_rows = np.clip(self._best.count - self._best.row_count - better_rows, 1, self._row_counts)
-        may_be_cut = self._is_certain & (least == greatest)
-        return np.where(may_be_cut, missing_rows, self._row_counts)
+        missing_rows = np.clip(self._count - self._row_count - better_rows, 1, step.row_counts)
+        may_be_cut = step.is_certain & (least == greatest)
+        return np.where(may_be_cut, missing_rows, step.row_counts)
 
-    def _take_known_times(self, timestamp: TableColumn) -> None:
-        is_known = np.zeros(len(self.order), dtype=np.bool_)
-        for facts in column_facts(self._planned, timestamp):
-            is_exact = facts.exact.is_least_known if self._ascending else facts.exact.is_greatest_known
-            is_known[facts.reads] = facts.is_whole & is_exact[facts.row_groups]
-        known_from_the_best = self.order[is_known[self.order]]
+    def _take_known_times(self, step: _Step, timestamp: TableColumn) -> None:
+        is_known = np.zeros(len(step.order), dtype=np.bool_)
+        for facts in column_facts(step.planned, timestamp):
+            side = facts.exact.least if step.ascending else facts.exact.greatest
+            is_known[facts.reads] = facts.is_whole & side.is_known[facts.row_groups]
+        known_from_the_best = step.order[is_known[step.order]]
         if len(known_from_the_best):
-            best = known_from_the_best[:1]
-            ranks = self._ranks.greatest[best]
-            time = int(flipped(ranks, ascending=self._ascending)[0])
+            best = int(known_from_the_best[0])
+            time = int(flipped(step.ranks.greatest[[best]], ascending=step.ascending)[0])
             type_ = arrow_type(timestamp.readable_type, text=PLAIN_TEXT)
-            value = to_arrow_value(time, type_, path=None, column=timestamp.name)
-            table = pa.table([value], names=[timestamp.name])
-            numbers = np.zeros(1, dtype=np.int64)
-            self._best.add(RankedRows(table=table, ranks=ranks, places=self._places[best], numbers=numbers))
-        self.order = self.order[~is_known[self.order]]
+            table = pa.table([to_arrow_value(time, type_, path=None, column=timestamp.name)], names=[timestamp.name])
+            place = int(step.places[best])
+            self.add(RankedRows.of_read(table, place, timestamp=timestamp, ascending=step.ascending))
+        step.order = step.order[~is_known[step.order]]

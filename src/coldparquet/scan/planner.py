@@ -28,8 +28,8 @@ from coldparquet.scan.parquet import plan_parquet
 from coldparquet.scan.planned import NativePlan
 from coldparquet.scan.pruning import SidecarPruning, SidecarPrunings, Verdicts
 from coldparquet.scan.requests import PlannedRequests, PlannedScan, plan_requests_of
-from coldparquet.storage.checked import stale_pages
 from coldparquet.storage.requests import is_lasting_etag
+from coldparquet.storage.versions import stale_pages
 from coldparquet.telemetry import spanned
 from coldparquet.text import few_names
 
@@ -114,11 +114,11 @@ async def _gather_evidence(drafts: Sequence[Draft], copies: BloomCopies) -> list
 
 async def _gather_evidence_on(draft: ParquetDraft, copies: BloomCopies) -> Evidence:
     evidence = await gather_evidence(draft, copies)
-    info = draft.question.snapshot.data_objects.info(draft.partition.data_path)
+    info = draft.question.snapshot.versions.info(draft.partition.data_path)
     if info is None or not (is_lasting_etag(evidence.pages_etag) and is_lasting_etag(info.etag)):
         return evidence
     if evidence.pages_etag != info.etag:
-        draft.question.snapshot.store.note_changed(draft.partition.data_path)
+        draft.question.snapshot.versions.changed.add(draft.partition.data_path)
         raise stale_pages(draft.partition.data_path, described_etag=evidence.pages_etag, found_etag=info.etag)
     return replace(evidence, pages_etag=None)  # all later requests are pinned to the version of the HEAD
 

@@ -1,6 +1,7 @@
-"""Reads from one end of a table: a few partitions at a time, the most promising row groups first, no more than needed.
+"""Reads what an answer needs, the best reads first, until it is decided; and from one end of a table, a few partitions at a time.
 
-Ranks decide the order in which reads may hold the newest, or the oldest, rows. A rank grows with the timestamp if newer
+A :class:`Search` says which reads are promising, and which are still needed; ``coldparquet.scan.answers`` has those for
+values, ``coldparquet.scan.newest`` those for rows. Ranks decide the order in which reads may hold the newest, or the oldest, rows. A rank grows with the timestamp if newer
 rows are wanted, and falls with it if older ones are. So the rows with the greatest ranks are wanted in both cases.
 """
 
@@ -92,6 +93,19 @@ class RankedRows:
     """Position of the row in its read: decides between rows of one read with equal rank."""
 
     @classmethod
+    def of_read(
+        cls, rows: pa.Table, place: int, *, timestamp: TableColumn | None, ascending: bool = False
+    ) -> RankedRows:
+        """Rank the rows of one read by their time, or all alike without ``timestamp``."""
+        count = rows.num_rows
+        ranks = np.zeros(count, dtype=np.int64)
+        if timestamp is not None:
+            times: Any = rows.column(timestamp.name).cast(pa.int64()).combine_chunks()
+            ranks = flipped(numbers_to_numpy(times, np.int64), ascending=ascending)
+        numbers = flipped(np.arange(count), ascending=ascending)
+        return cls(table=rows, ranks=ranks, places=np.full(count, place, dtype=np.int64), numbers=numbers)
+
+    @classmethod
     def joined(cls, parts: Sequence[RankedRows]) -> RankedRows:
         """Join rows of at least one part; each dictionary column gets a single dictionary."""
         return cls(
@@ -160,17 +174,29 @@ async def read_each(planned: PlannedScan, executor: Executor, take: Callable[[in
             await loop.run_in_executor(executor, take, position, rows)
 
 
-async def read_in_waves(  # noqa: PLR0913 - one plan, and what decides how far it is carried out
-    planned: PlannedScan,
-    executor: Executor,
-    *,
-    order: IntArray,
-    is_needed: Callable[[IntArray], BoolArray],
-    take: Callable[[int, pa.Table], None],
-    cut: Callable[[int], PlannedRead] | None = None,
-    first_wave_reads: int = 1,
-    wants_certain_rows: bool = True,
-) -> None:
+class Search:
+    """What an answer needs of the reads of one plan."""
+
+    order: IntArray
+    """The reads, the most promising first."""
+    first_wave_reads = 1
+    wants_certain_rows = True
+    """Whether reads whose rows all match are read at once, as far as they come first."""
+
+    def is_needed(self, reads: IntArray) -> BoolArray:
+        """Tell which reads may still change the answer. Runs in a thread."""
+        raise NotImplementedError
+
+    def take(self, read: int, rows: pa.Table) -> None:
+        """Take the rows of a read. Runs in a thread."""
+        raise NotImplementedError
+
+    def cut(self, read: int, planned: PlannedRead) -> PlannedRead:  # noqa: ARG002
+        """Leave out rows of a read that cannot matter."""
+        return planned
+
+
+async def read_in_waves(planned: PlannedScan, executor: Executor, search: Search) -> None:
     """Execute the reads of a plan, the most promising first, as long as some of the others are needed.
 
     The result of one wave decides what the next one needs, so waves are sequential. They have 1 read, 2, 4, 8 and so
@@ -179,26 +205,17 @@ async def read_in_waves(  # noqa: PLR0913 - one plan, and what decides how far i
     reads = planned.plan.row_groups
     every_row_matches = np.fromiter((read.all_rows_match for read in reads), np.bool_, len(reads))
     loop = asyncio.get_running_loop()
-    waiting, wave_reads = order, first_wave_reads
+    waiting, wave_reads = search.order, search.first_wave_reads
     while len(waiting):
-        waiting = waiting[await loop.run_in_executor(executor, is_needed, waiting)]
+        waiting = waiting[await loop.run_in_executor(executor, search.is_needed, waiting)]
         undecided = np.flatnonzero(~every_row_matches[waiting])
         certain_reads = int(undecided[0]) if len(undecided) else len(waiting)
-        size = max(wave_reads, certain_reads) if wants_certain_rows else wave_reads
+        size = max(wave_reads, certain_reads) if search.wants_certain_rows else wave_reads
         if len(waiting):
-            await _read_wave(planned, executor, np.sort(waiting[:size]).tolist(), take, cut)
+            wave = np.sort(waiting[:size]).tolist()
+            of_wave = with_reads(planned, [search.cut(read, reads[read]) for read in wave])
+            await read_each(of_wave, executor, lambda position, rows, wave=wave: search.take(wave[position], rows))
         waiting, wave_reads = waiting[size:], 2 * wave_reads
-
-
-async def _read_wave(
-    planned: PlannedScan,
-    executor: Executor,
-    wave: list[int],
-    take: Callable[[int, pa.Table], None],
-    cut: Callable[[int], PlannedRead] | None,
-) -> None:
-    reads = [planned.plan.row_groups[read] if cut is None else cut(read) for read in wave]
-    await read_each(with_reads(planned, reads), executor, lambda position, rows: take(wave[position], rows))
 
 
 _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -248,12 +265,6 @@ def time_ranks(planned: PlannedScan, timestamp: TableColumn, *, ascending: bool)
     return RankBounds(least=least, greatest=greatest)
 
 
-def table_places(read_count: int, reads_before: int, *, ascending: bool) -> IntArray:
-    """Number the reads of one step from one end of a table; a greater number is nearer to that end."""
-    first = reads_before if ascending else -reads_before - read_count
-    return flipped(np.arange(first, first + read_count), ascending=ascending)
-
-
 def reads_of_partitions(planned: PlannedScan) -> Iterator[tuple[int, slice, IntArray]]:
     """Yield for each partition of a plan its index, the position of its reads among all reads, and their row groups."""
     reads = planned.plan.row_groups
@@ -262,12 +273,6 @@ def reads_of_partitions(planned: PlannedScan) -> Iterator[tuple[int, slice, IntA
     edges = np.searchsorted(partition_of_read, np.arange(len(planned.partitions) + 1)).tolist()
     for index, (start, stop) in enumerate(pairwise(edges)):
         yield index, slice(start, stop), row_groups[start:stop]
-
-
-def ranks_of_rows(rows: pa.Table, timestamp: TableColumn, *, ascending: bool) -> IntArray:
-    """Return the rank of each row, shape ``(rows,)``."""
-    column: Any = rows.column(timestamp.name).cast(pa.int64()).combine_chunks()
-    return flipped(numbers_to_numpy(column, np.int64), ascending=ascending)
 
 
 def _native_times(planned: PlannedScan, index: int, timestamp: TableColumn) -> tuple[int, int]:

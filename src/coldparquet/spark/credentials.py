@@ -55,7 +55,8 @@ class Credentials:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """Collect them from the options of a data source."""
+        """Collect them from the options of a data source, whose names are in letters of any case."""
+        options = {name.lower(): text for name, text in options.items()}
         given = {name: _json_object(options[name], f"the option {name}") for name in _JSON_OPTIONS if name in options}
         for name, value in options.items():
             if name.startswith(STORAGE_PREFIX):

@@ -27,7 +27,6 @@ from pyspark.errors import AnalysisException
 
 from coldparquet.concurrency import background
 from coldparquet.errors import InvalidInputError, StorageError
-from coldparquet.pipelines.convert import COLDPARQUET, check_same_columns, left_overs
 from coldparquet.pipelines.model import Access, LakeStores, WorkItem, WorkResult, failure, job_as_dict, job_from_dict
 from coldparquet.pipelines.run import items_per_worker, run_items
 from coldparquet.spark.credentials import Credentials
@@ -36,14 +35,15 @@ from coldparquet.spark.helpers import TASKS_PER_CORE, core_count
 from coldparquet.spark.task import map_in_arrow
 from coldparquet.spark.writer import write
 from coldparquet.storage.open import opened_store
+from coldparquet.write.convert import COLDPARQUET, check_same_columns, left_overs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from coldparquet.pipelines.convert import ConvertJob
     from coldparquet.pipelines.model import Job
+    from coldparquet.write.convert import ConvertJob
 
 
 _PLAIN_FILES = frozenset({"csv", "json", "orc", "parquet", "text"})
@@ -187,7 +187,7 @@ class SparkEngine:
             StorageError: The Spark job failed (kind ``EngineFailed``); running the pipeline again does the remaining
                 items.
         """
-        from coldparquet.pipelines.convert import ConvertJob  # noqa: PLC0415 - executors import this module for other jobs
+        from coldparquet.write.convert import ConvertJob  # noqa: PLC0415 - executors import this module for other jobs
 
         # In this thread, because Spark's active session, with its settings and its Python data sources, belongs to it.
         # This blocks the event loop, which has no other task.

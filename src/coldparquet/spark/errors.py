@@ -22,14 +22,52 @@ if TYPE_CHECKING:
 _SENTENCE = re.compile(
     r"coldparquet\.errors\.(?P<name>\w+Error): (?P<text>.+?) \[(?P<kind>\w+)\]\s*$", re.MULTILINE | re.DOTALL
 )
-_MISSING_MODULE = re.compile(
-    r"No module named '(?P<name>coldparquet|pyspark_coldparquet|pyarrow|numpy|sqlglot|fsspec|xxhash|thrift)\b"
-)
-_MISSING_FOR_PYSPARK = re.compile(r"\[PACKAGE_NOT_INSTALLED\] (?P<name>\S+ >= \S+)")
-_OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\][^:]*: (?P<worker>[\d.]+) [^:]*: (?P<driver>[\d.]+)")
 _REFUSED_MODE = re.compile(
     r'\[UNSUPPORTED_DATA_SOURCE_SAVE_MODE\] The data source "coldparquet" .*? in the "(?P<mode>\w+)" mode'
 )
+
+_INSTALLATION = (
+    (
+        re.compile(
+            r"No module named '(?P<name>coldparquet|pyspark_coldparquet|pyarrow|numpy|sqlglot|fsspec|xxhash|thrift)\b"
+        ),
+        "MissingPackage",
+        (
+            "the Python of Spark's workers has no package {name}: install coldparquet[spark] on every machine, or send"
+            " a packed environment along, and let PYSPARK_PYTHON name its interpreter on the driver and the executors"
+        ),
+    ),
+    (
+        re.compile(r"\[PACKAGE_NOT_INSTALLED\] (?P<name>\S+ >= \S+)"),
+        "MissingPackage",
+        (
+            "PySpark misses a package that it needs for this, {name}, in the Python that it runs on the driver or on the"
+            " workers: install coldparquet[spark] there, coldparquet[spark-connect] for a client of Spark Connect"
+        ),
+    ),
+    (
+        re.compile(r"\[PYTHON_VERSION_MISMATCH\][^:]*: (?P<worker>[\d.]+) [^:]*: (?P<driver>[\d.]+)"),
+        "OtherPython",
+        (
+            "Spark's workers run Python {worker}, the driver Python {driver}: let PYSPARK_PYTHON name an"
+            " interpreter of the same version, with coldparquet[spark] installed, on the driver and the executors"
+        ),
+    ),
+    (
+        re.compile(r"^(?=.*DATA_SOURCE_NOT_FOUND).*coldparquet", re.DOTALL),
+        "MissingPackage",
+        (
+            "Spark does not know the data source coldparquet: the Python that Spark starts on the driver, PYSPARK_PYTHON or"
+            " python3, has no package pyspark_coldparquet; install coldparquet[spark] there before the session starts"
+        ),
+    ),
+    (
+        re.compile("JAVA_GATEWAY_EXITED"),
+        "NoJava",
+        "Spark did not start: it needs Java 17 or later; install it and let JAVA_HOME name its directory",
+    ),
+)
+"""What Spark says of a wrong installation, and the kind and text of the error that says how to mend it."""
 
 _AS_OPTIONS = {
     "error.details['ticket'].wait()": ".option('restore_wait', 'true')",
@@ -109,9 +147,8 @@ def error_of(exception: BaseException) -> ColdParquetError | None:
         exception: Raised by an action on a DataFrame, or by ``load``.
 
     Returns:
-        An error of the worker's class, with its message and ``kind``, but without its ``path`` and ``details``. None if
-            the
-        exception does not come from the library.
+        An error of the worker's class, with its message and ``kind``, but without its ``path`` and ``details``; None if
+        the exception does not come from the library.
     """
     if isinstance(exception, ColdParquetError):
         return exception
@@ -137,36 +174,8 @@ def _refused_mode(text: str) -> InvalidInputError | None:
 
 
 def _installation_error(text: str) -> UnsupportedError | None:
-    missing = _MISSING_MODULE.search(text)
-    if missing:
-        return UnsupportedError(
-            f"the Python of Spark's workers has no package {missing['name']}: install coldparquet[spark] on every machine, or send"
-            " a packed environment along, and let PYSPARK_PYTHON name its interpreter on the driver and the executors",
-            kind="MissingPackage",
-        )
-    missing = _MISSING_FOR_PYSPARK.search(text)
-    if missing:
-        return UnsupportedError(
-            f"PySpark misses a package that it needs for this, {missing['name']}, in the Python that it runs on the driver or on the"
-            " workers: install coldparquet[spark] there, coldparquet[spark-connect] for a client of Spark Connect",
-            kind="MissingPackage",
-        )
-    other = _OTHER_PYTHON.search(text)
-    if other:
-        return UnsupportedError(
-            f"Spark's workers run Python {other['worker']}, the driver Python {other['driver']}: let PYSPARK_PYTHON name an"
-            " interpreter of the same version, with coldparquet[spark] installed, on the driver and the executors",
-            kind="OtherPython",
-        )
-    if "DATA_SOURCE_NOT_FOUND" in text and "coldparquet" in text:
-        return UnsupportedError(
-            "Spark does not know the data source coldparquet: the Python that Spark starts on the driver, PYSPARK_PYTHON or"
-            " python3, has no package pyspark_coldparquet; install coldparquet[spark] there before the session starts",
-            kind="MissingPackage",
-        )
-    if "JAVA_GATEWAY_EXITED" in text:
-        return UnsupportedError(
-            "Spark did not start: it needs Java 17 or later; install it and let JAVA_HOME name its directory",
-            kind="NoJava",
-        )
+    for pattern, kind, message in _INSTALLATION:
+        found = pattern.search(text)
+        if found:
+            return UnsupportedError(message.format_map(found.groupdict()), kind=kind)
     return None

@@ -56,7 +56,7 @@ from coldparquet.prices import PriceTable
 from coldparquet.spark.credentials import STORAGE_PREFIX, Credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from coldparquet.follow.progress import OnChange
 
@@ -65,50 +65,53 @@ _OF_CATALOG_TABLES = frozenset({"location", "owner"})
 """Properties that Spark's catalog adds to its tables: no option of the library has such a name."""
 
 
-class OptionReading:
-    """The given options, each converted to its value.
+Options: TypeAlias = "Mapping[str, tuple[str, Callable[[str], Any]]]"
+"""By the name of an option: group and field of the library that it sets, as in ``read.goal``, and how its text is read.
+Those of the group ``credentials`` are read by :class:`~coldparquet.spark.credentials.Credentials`."""
 
-    Args:
-        options: As Spark passes them, with case-insensitive names.
+
+def given_fields(
+    given: Mapping[str, str], options: Options, *, also: frozenset[str] | None = frozenset()
+) -> dict[str, dict[str, Any]]:
+    """Read the given options, whose names are in letters of any case, and return the fields that they set by group.
+
+    ``also`` are more names that are known, None allows any; an unknown one is refused.
     """
+    texts = {name.lower(): text for name, text in given.items()}
+    if also is not None:
+        _refuse_unknown(texts, also | {name.lower() for name in options})
+    fields: dict[str, dict[str, Any]] = {place.partition(".")[0]: {} for place, _ in options.values()}
+    for name, (place, convert) in options.items():
+        text = texts.get(name.lower())
+        if text is not None:
+            group, _, field_name = place.partition(".")
+            fields[group][field_name] = _converted(name, text, convert)
+    return fields
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self.given = {name.lower(): value for name, value in options.items()}
-        """The texts, by names in lower case."""
 
-    def refuse_unknown(self, known: frozenset[str]) -> None:
-        """Check that all names are known, and that the caller is not Spark's catalog."""
-        if not _OF_CATALOG_TABLES.isdisjoint(self.given):
-            raise UnsupportedError(
-                "Spark's catalog keeps no coldparquet tables, only temporary views: CREATE TEMPORARY VIEW trades USING coldparquet"
-                " OPTIONS (path 's3://bucket/db/trades'); to write, coldparquet.spark.write(df, url)",
-                kind="CatalogTable",
-            )
-        for name in self.given:
-            if name in known or name.startswith(STORAGE_PREFIX):
-                continue
-            near = difflib.get_close_matches(name, known, n=1)
-            advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))} and storage.KEY"
-            raise InvalidInputError(f"there is no option {name!r}; {advice}", kind="InvalidOption", option=name)
+def _refuse_unknown(given: Collection[str], known: frozenset[str]) -> None:
+    """Check that all names are known, and that the caller is not Spark's catalog."""
+    if not _OF_CATALOG_TABLES.isdisjoint(given):
+        raise UnsupportedError(
+            "Spark's catalog keeps no coldparquet tables, only temporary views: CREATE TEMPORARY VIEW trades USING coldparquet"
+            " OPTIONS (path 's3://bucket/db/trades'); to write, coldparquet.spark.write(df, url)",
+            kind="CatalogTable",
+        )
+    for name in given:
+        if name in known or name.startswith(STORAGE_PREFIX):
+            continue
+        near = difflib.get_close_matches(name, known, n=1)
+        advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))} and storage.KEY"
+        raise InvalidInputError(f"there is no option {name!r}; {advice}", kind="InvalidOption", option=name)
 
-    def one(self, name: str, convert: Callable[[str], Any]) -> Any:
-        """Return the value of one option, None where it is not given."""
-        text = self.given.get(name.lower())
-        if text is None:
-            return None
-        try:
-            return convert(text)
-        except InvalidInputError:
-            raise
-        except ValueError as error:
-            raise InvalidInputError(
-                f"the option {name} is {text!r}; {error}", kind="InvalidOption", option=name
-            ) from None
 
-    def keywords(self, **wanted: tuple[str, Callable[[str], Any]]) -> dict[str, Any]:
-        """Return the given options under the library's names."""
-        values = {keyword: self.one(name, convert) for keyword, (name, convert) in wanted.items()}
-        return {keyword: value for keyword, value in values.items() if value is not None}
+def _converted(name: str, text: str, convert: Callable[[str], Any]) -> Any:
+    try:
+        return convert(text)
+    except InvalidInputError:
+        raise
+    except ValueError as error:
+        raise InvalidInputError(f"the option {name} is {text!r}; {error}", kind="InvalidOption", option=name) from None
 
 
 def column_names(text: str) -> tuple[str, ...]:
@@ -177,13 +180,40 @@ NanosecondsAs: TypeAlias = Literal["timestamp", "long"]
 _ALTERNATIVES = re.compile(r"\{[^}]*,")
 """Patterns of shells and Spark's own readers with braces; here a comma ends a URL."""
 
-_OPTIONS = frozenset(
-    """
-    archived batch_rows cache_directory columns columns_from credentials goal max_attempts max_bytes max_concurrency
-    max_requests max_usd memory_limit nanoseconds path paths pieces prices push_filters restore_days restore_tier restore_wait
-    secret_options sidecars storage_options unread where
-    """.split()  # noqa: SIM905 - twenty quoted words, one per line, would be harder to read
-)
+OPTIONS_OF_EVERY_KIND: Options = {
+    "path": ("tables.path", str),
+    "paths": ("tables.paths", list_of_texts),
+    "max_attempts": ("store.max_attempts", whole_number),
+    "credentials": ("credentials.credentials", str),
+    "secret_options": ("credentials.secret_options", str),
+    "storage_options": ("credentials.storage_options", str),
+}
+"""Those of reading and of writing."""
+
+_OPTIONS: Options = {
+    **OPTIONS_OF_EVERY_KIND,
+    "columns": ("source.columns", column_names),
+    "where": ("source.where", str),
+    "push_filters": ("source.push_filters", truth),
+    "nanoseconds": ("source.nanoseconds", one_of(*get_args(NanosecondsAs))),
+    "pieces": ("source.most_pieces", positive_count),
+    "goal": ("read.goal", str),
+    "memory_limit": ("read.memory_limit_bytes", parse_byte_count),
+    "max_concurrency": ("read.max_concurrency", whole_number),
+    "batch_rows": ("read.batch_rows", whole_number),
+    "max_bytes": ("read.max_bytes", parse_byte_count),
+    "max_requests": ("read.max_requests", whole_number),
+    "max_usd": ("read.max_usd", number),
+    "prices": ("read.prices", PriceTable.read),
+    "archived": ("read.archived", str),
+    "unread": ("read.unread", str),
+    "columns_from": ("read.columns_from", str),
+    "sidecars": ("read.sidecars", truth),
+    "restore_tier": ("restore.tier", str),
+    "restore_days": ("restore.days", whole_number),
+    "restore_wait": ("restore.wait", truth),
+    "cache_directory": ("store.cache_directory", str),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,63 +222,34 @@ class SourceOptions:
 
     urls: tuple[str, ...]
     """Tables, and patterns of tables, as given."""
-    columns: tuple[str, ...] | None
-    """None for all; an empty tuple for none."""
-    where: str | None
-    push_filters: bool
-    nanoseconds: NanosecondsAs
-    most_pieces: int | None
-    """None chooses it by the size of the scan."""
     read_options: ReadOptions
     store_options: StoreOptions
     credentials: Credentials
+    columns: tuple[str, ...] | None = None
+    """None for all; an empty tuple for none."""
+    where: str | None = None
+    push_filters: bool = False
+    nanoseconds: NanosecondsAs = "timestamp"
+    most_pieces: int | None = None
+    """None chooses it by the size of the scan."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, also: frozenset[str] = frozenset()) -> SourceOptions:
         """Parse the options of a data source. Opens nothing but the file of ``prices``."""
-        read = OptionReading(options)
-        read.refuse_unknown(_OPTIONS | also)
-        restore = RestoreTerms(
-            **read.keywords(
-                tier=("restore_tier", str), days=("restore_days", whole_number), wait=("restore_wait", truth)
-            )
-        )
+        given = given_fields(options, _OPTIONS, also=also)
+        # Spark's strings are not dictionaries, so keeping those of the pages would be wasted work.
+        read_options = ReadOptions(symbols="string", restore=RestoreTerms(**given["restore"]), **given["read"])
         return cls(
-            urls=table_urls(read),
-            columns=read.one("columns", column_names),
-            where=read.one("where", str),
-            push_filters=read.one("push_filters", truth) or False,
-            nanoseconds=read.one("nanoseconds", one_of(*get_args(NanosecondsAs))) or "timestamp",
-            most_pieces=read.one("pieces", positive_count),
-            read_options=ReadOptions(
-                # Spark's strings are not dictionaries, so keeping those of the pages would be wasted work.
-                symbols="string",
-                restore=restore,
-                **read.keywords(
-                    goal=("goal", str),
-                    memory_limit_bytes=("memory_limit", parse_byte_count),
-                    max_concurrency=("max_concurrency", whole_number),
-                    batch_rows=("batch_rows", whole_number),
-                    max_bytes=("max_bytes", parse_byte_count),
-                    max_requests=("max_requests", whole_number),
-                    max_usd=("max_usd", number),
-                    prices=("prices", PriceTable.read),
-                    archived=("archived", str),
-                    unread=("unread", str),
-                    columns_from=("columns_from", str),
-                    sidecars=("sidecars", truth),
-                ),
-            ),
-            store_options=StoreOptions(
-                **read.keywords(cache_directory=("cache_directory", str), max_attempts=("max_attempts", whole_number))
-            ),
-            credentials=Credentials.parse(read.given),
+            urls=table_urls(**given["tables"]),
+            read_options=read_options,
+            store_options=StoreOptions(**given["store"]),
+            credentials=Credentials.parse(options),
+            **given["source"],
         )
 
 
-def table_urls(read: OptionReading) -> tuple[str, ...]:
+def table_urls(path: str = "", paths: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the tables in the options ``path`` (separated by commas) and ``paths`` (a JSON list)."""
-    path = read.given.get("path", "")
     if _ALTERNATIVES.search(path):
         raise InvalidInputError(
             "a path such as {trades,quotes} names no tables: commas stand between URLs; write each of them out, or use *, ? and"
@@ -256,8 +257,7 @@ def table_urls(read: OptionReading) -> tuple[str, ...]:
             kind="InvalidOption",
             option="path",
         )
-    urls = [part.strip() for part in path.split(",")]
-    urls += read.one("paths", list_of_texts) or ()
+    urls = [*(part.strip() for part in path.split(",")), *paths]
     found = tuple(dict.fromkeys(url for url in urls if url))
     if not found:
         raise InvalidInputError(
@@ -267,44 +267,6 @@ def table_urls(read: OptionReading) -> tuple[str, ...]:
 
 
 StartingFrom: TypeAlias = Literal["earliest", "latest"]
-_POLL_S = 1.0
-
-MOST_PARTITIONS = "maxPartitionsPerTrigger"
-MOST_ROWS = "maxRowsPerTrigger"
-MOST_BYTES = "maxBytesPerTrigger"
-
-STREAM_OPTIONS = frozenset(
-    {"on_change", "starting_from", "poll_seconds", MOST_PARTITIONS.lower(), MOST_ROWS.lower(), MOST_BYTES.lower()}
-)
-"""Names in lower case."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOptions:
-    """How a stream continues."""
-
-    on_change: OnChange
-    starting_from: StartingFrom
-    limit: StepLimit
-    """Limits of one batch."""
-    poll_s: float
-    """Least time between two refreshes of the table."""
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str]) -> Self:
-        """Parse the options of a stream; ignore others."""
-        read = OptionReading(options)
-        poll_s = read.one("poll_seconds", _seconds)
-        return cls(
-            on_change=read.one("on_change", one_of(*ON_CHANGE)) or "error",
-            starting_from=read.one("starting_from", one_of(*get_args(StartingFrom))) or "earliest",
-            limit=StepLimit(
-                partitions=read.one(MOST_PARTITIONS, positive_count),
-                rows=read.one(MOST_ROWS, positive_count),
-                compressed_bytes=read.one(MOST_BYTES, _byte_limit),
-            ),
-            poll_s=_POLL_S if poll_s is None else poll_s,
-        )
 
 
 def _seconds(text: str) -> float:
@@ -323,3 +285,33 @@ def _byte_limit(text: str) -> int:
     if limit_bytes < 1:
         raise ValueError("it must be at least 1 byte")
     return limit_bytes
+
+
+_STREAM_OPTIONS: Options = {
+    "on_change": ("stream.on_change", one_of(*ON_CHANGE)),
+    "starting_from": ("stream.starting_from", one_of(*get_args(StartingFrom))),
+    "poll_seconds": ("stream.poll_s", _seconds),
+    "maxPartitionsPerTrigger": ("limit.partitions", positive_count),
+    "maxRowsPerTrigger": ("limit.rows", positive_count),
+    "maxBytesPerTrigger": ("limit.compressed_bytes", _byte_limit),
+}
+STREAM_OPTIONS = frozenset(name.lower() for name in _STREAM_OPTIONS)
+"""Names in lower case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """How a stream continues."""
+
+    limit: StepLimit
+    """Limits of one batch."""
+    on_change: OnChange = "error"
+    starting_from: StartingFrom = "earliest"
+    poll_s: float = 1.0
+    """Least time between two refreshes of the table."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> Self:
+        """Parse the options of a stream; ignore others."""
+        given = given_fields(options, _STREAM_OPTIONS, also=None)
+        return cls(limit=StepLimit(**given["limit"]), **given["stream"])

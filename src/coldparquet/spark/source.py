@@ -114,8 +114,6 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a stream."""
-        from coldparquet.spark.source import RefusedStream  # noqa: PLC0415 - only streams need it
-
         try:
             with told_to_spark():
                 return _stream_reader(self.options, schema)

@@ -44,7 +44,7 @@ import json
 import logging
 import pickle
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
@@ -61,11 +61,19 @@ from coldparquet.pieces.frame import installed_release
 from coldparquet.spark.arrow_schema import arrow_schema_of
 from coldparquet.spark.credentials import Credentials
 from coldparquet.spark.errors import own_errors, told_to_spark
-from coldparquet.spark.options import OptionReading, column_names, one_of, table_urls, truth, whole_number
+from coldparquet.spark.options import (
+    OPTIONS_OF_EVERY_KIND,
+    column_names,
+    given_fields,
+    one_of,
+    table_urls,
+    truth,
+    whole_number,
+)
 from coldparquet.write.begin import MEMORY_LIMIT_BYTES, WriteMode, begin_write, check_mode, partitioning_of
-from coldparquet.write.commit import abort_write, commit_write
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.stage import StagedPart, stage_rows
+from coldparquet.write.table import abort_write, commit_write
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -73,72 +81,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from coldparquet.spark.options import Options
     from coldparquet.write.begin import TableWrite
-
-
-_OPTIONS = frozenset(
-    """
-    bloom_columns clustered codec codec_level credentials if_exists max_attempts memory_limit page_rows pages partition_by path
-    paths row_group_rows secret_options storage_options symbols timestamp types
-    """.split()  # noqa: SIM905 - twenty quoted words, one per line, would be harder to read
-)
 
 
 _IF_EXISTS = tuple(mode for mode in get_args(WriteMode) if mode != "overwrite")
 """``overwrite`` is Spark's own mode."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriterOptions:
-    """What a person asked the writer for."""
-
-    url: str
-    mode: WriteMode
-    timestamp: str | None
-    partition_by: str | None
-    symbols: tuple[str, ...]
-    types: Mapping[str, str]
-    is_clustered: bool
-    write_options: WriteOptions
-    memory_limit_bytes: int
-    store_options: StoreOptions
-    credentials: Credentials
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str], *, overwrite: bool) -> WriterOptions:
-        """Understand the options of a write."""
-        read = OptionReading(options)
-        read.refuse_unknown(_OPTIONS)
-        urls = table_urls(read)
-        if len(urls) != 1:
-            raise InvalidInputError(f"{len(urls)} tables are named; rows are written to one", kind="InvalidOption")
-        if_exists: WriteMode = read.one("if_exists", one_of(*_IF_EXISTS)) or "append"
-        return cls(
-            url=urls[0],
-            mode="overwrite" if overwrite else if_exists,
-            timestamp=read.one("timestamp", str),
-            partition_by=read.one("partition_by", str),
-            symbols=read.one("symbols", column_names) or (),
-            types=read.one("types", _types) or {},
-            is_clustered=read.one("clustered", truth) or False,
-            write_options=WriteOptions(
-                **read.keywords(
-                    codec=("codec", str),
-                    codec_level=("codec_level", whole_number),
-                    row_group_rows=("row_group_rows", whole_number),
-                    page_rows=("page_rows", whole_number),
-                    pages=("pages", truth),
-                    bloom_columns=("bloom_columns", column_names),
-                )
-            ),
-            memory_limit_bytes=read.one("memory_limit", parse_byte_count) or MEMORY_LIMIT_BYTES,
-            store_options=StoreOptions(**read.keywords(max_attempts=("max_attempts", whole_number))),
-            credentials=Credentials.parse(read.given),
-        )
-
-    def access(self) -> dict[str, Any]:
-        """Return how to reach the store, resolved in this process, as the functions of the library take it."""
-        return {"storage_options": self.credentials.storage_options(), "store_options": self.store_options}
 
 
 def _types(text: str) -> dict[str, str]:
@@ -149,6 +97,64 @@ def _types(text: str) -> dict[str, str]:
     if not isinstance(types, dict) or not all(isinstance(type_name, str) for type_name in types.values()):
         raise ValueError('it must be a JSON object such as {"id": "UUID"}')
     return types
+
+
+_OPTIONS: Options = {
+    **OPTIONS_OF_EVERY_KIND,
+    "timestamp": ("writer.timestamp", str),
+    "partition_by": ("writer.partition_by", str),
+    "symbols": ("writer.symbols", column_names),
+    "types": ("writer.types", _types),
+    "if_exists": ("writer.mode", one_of(*_IF_EXISTS)),
+    "clustered": ("writer.is_clustered", truth),
+    "memory_limit": ("writer.memory_limit_bytes", parse_byte_count),
+    "codec": ("write.codec", str),
+    "codec_level": ("write.codec_level", whole_number),
+    "row_group_rows": ("write.row_group_rows", whole_number),
+    "page_rows": ("write.page_rows", whole_number),
+    "pages": ("write.pages", truth),
+    "bloom_columns": ("write.bloom_columns", column_names),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterOptions:
+    """What a person asked the writer for."""
+
+    url: str
+    write_options: WriteOptions
+    store_options: StoreOptions
+    credentials: Credentials
+    mode: WriteMode = "append"
+    timestamp: str | None = None
+    partition_by: str | None = None
+    symbols: tuple[str, ...] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
+    is_clustered: bool = False
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, overwrite: bool) -> WriterOptions:
+        """Understand the options of a write."""
+        given = given_fields(options, _OPTIONS)
+        urls, own = table_urls(**given["tables"]), given["writer"]
+        if len(urls) != 1:
+            raise InvalidInputError(f"{len(urls)} tables are named; rows are written to one", kind="InvalidOption")
+        if overwrite:
+            own["mode"] = "overwrite"
+        if own.get("memory_limit_bytes") == 0:  # means the default, too
+            del own["memory_limit_bytes"]
+        return cls(
+            url=urls[0],
+            write_options=WriteOptions(**given["write"]),
+            store_options=StoreOptions(**given["store"]),
+            credentials=Credentials.parse(options),
+            **own,
+        )
+
+    def access(self) -> dict[str, Any]:
+        """Return how to reach the store, resolved in this process, as the functions of the library take it."""
+        return {"storage_options": self.credentials.storage_options(), "store_options": self.store_options}
 
 
 _LOGGER = logging.getLogger("coldparquet")
@@ -358,7 +364,7 @@ def _typed(schema: pa.Schema, types: Mapping[str, str]) -> pa.Schema:
             field=unknown[0],
         )
     fields = []
-    for field in schema:
-        metadata: Any = {QUESTDB_TYPE_KEY: types[field.name].encode()} if field.name in types else None
-        fields.append(pa.field(field.name, field.type, metadata=metadata))
+    for column in schema:
+        metadata: Any = {QUESTDB_TYPE_KEY: types[column.name].encode()} if column.name in types else None
+        fields.append(pa.field(column.name, column.type, metadata=metadata))
     return pa.schema(fields)

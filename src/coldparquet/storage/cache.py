@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from coldparquet.concurrency import run_to_end
 from coldparquet.errors import ObjectChangedError
@@ -17,12 +19,11 @@ from coldparquet.storage.log import note_cache_hit
 from coldparquet.storage.requests import FetchedRange, clipped, is_lasting_etag
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from coldparquet.ranges import SuffixRange
     from coldparquet.storage.base import Answer, Call
     from coldparquet.storage.checked import CheckedStore
-    from coldparquet.storage.disk_cache import DiskRanges
     from coldparquet.storage.requests import RangeRequest
 
 
@@ -37,17 +38,14 @@ class CachedStore(StoreWrapper):
 
     Args:
         store: Pins versions. Closing this store closes it.
-        ranges: Where ranges are kept in memory; None keeps none. It may outlive this store.
-        disk: Where they are kept between runs; None keeps none.
+        cache: What was fetched before; None keeps nothing. It may outlive this store.
     """
 
-    def __init__(
-        self, store: CheckedStore, *, ranges: RangeCache | None = None, disk: DiskRanges | None = None
-    ) -> None:
+    def __init__(self, store: CheckedStore, cache: Cache | None = None) -> None:
         super().__init__(store)
-        self._checked = store
-        self._ranges = ranges
-        self._disk = disk
+        self.versions = store.versions
+        """Which version of each object is read."""
+        self._cache = cache
         self._in_flight: dict[_Question, asyncio.Future[FetchedRange]] = {}
         self._asking: dict[str, asyncio.Lock] = {}
         """By path: held by whoever asks whether a version is still the newest."""
@@ -57,49 +55,19 @@ class CachedStore(StoreWrapper):
 
         Raises what :meth:`CheckedStore.get` raises.
         """
-        if self._ranges is None or request.version_header_bytes or request.if_none_match is not None:
-            return await self._checked.get(request)
+        if self._cache is None or request.version_header_bytes or request.if_none_match is not None:
+            return await self._store.get(request)
         try:
-            held = await self._held(request)
+            held = await self._held(self._cache, request)
             return await self._share(request) if held is None else held
         except ObjectChangedError:
-            self._ranges.forget(request.path)
+            self._cache.forget(request.path)
             raise
 
     @property
     def largest_scan_bytes(self) -> int:
         """How much one scan may keep, so that it is all there when it is repeated."""
-        in_memory = 0 if self._ranges is None else self._ranges.limit_bytes
-        on_disk = 0 if self._disk is None else self._disk.limit_bytes // 2
-        return max(in_memory, on_disk)
-
-    def adopt(self, earlier: CachedStore, directories: Collection[str]) -> None:
-        """Pin objects as another store of the same table did, see :meth:`CheckedStore.adopt`."""
-        self._checked.adopt(earlier._checked, directories)
-
-    def pin(self, path: str, etag: str) -> None:
-        """See :meth:`CheckedStore.pin`."""
-        self._checked.pin(path, etag)
-
-    def check_version(self, path: str, etag: str) -> None:
-        """Pin an object, or refuse another version; see :meth:`CheckedStore.check_version`."""
-        self._checked.check_version(path, etag)
-
-    def expect_packed(self, path: str, etag: str | None) -> None:
-        """See :meth:`CheckedStore.expect_packed`."""
-        self._checked.expect_packed(path, etag)
-
-    def lasting_etag(self, path: str) -> str | None:
-        """See :meth:`CheckedStore.lasting_etag`."""
-        return self._checked.lasting_etag(path)
-
-    def note_changed(self, path: str) -> None:
-        """Note that an object has another version than somebody relied on, who found out without a GET."""
-        self._checked.note_changed(path)
-
-    def has_changed(self, path: str) -> bool:
-        """Tell whether somebody found another version of the object than he relied on."""
-        return self._checked.has_changed(path)
+        return 0 if self._cache is None else self._cache.largest_scan_bytes
 
     async def send(self, call: Call[Answer]) -> Answer:
         """Make a call, and forget the object that it writes."""
@@ -112,30 +80,28 @@ class CachedStore(StoreWrapper):
         self._forget(paths)
         await super().delete(paths)
 
-    async def _held(self, request: RangeRequest) -> FetchedRange | None:
+    async def _held(self, cache: Cache, request: RangeRequest) -> FetchedRange | None:
         """Return what is held of the version that the request must see."""
-        path, etag = request.path, request.if_match or self._checked.lasting_etag(request.path)
-        if etag is None:
-            newest = await self._newest_etag(path)
-            held = None if newest is None else await self._find(request, newest)
-            return None if held is None else await self._unless_replaced(request, held)
-        held = await self._find(request, etag)
-        return None if held is None else self._checked_hit(request, held)
+        etag = request.if_match or self.versions.lasting_etag(request.path)
+        held = await cache.find(request.path, request.byte_range, etag, may_be_kept=request.may_be_kept)
+        if held is None:
+            return None
+        return self._checked_hit(request, held) if etag is not None else await self._unless_replaced(request, held)
 
     async def _unless_replaced(self, request: RangeRequest, held: FetchedRange) -> FetchedRange | None:
         """Ask whether the object still has the version of which a range is held; of several at once, one asks."""
         async with self._asking.setdefault(request.path, asyncio.Lock()):
-            pinned = self._checked.lasting_etag(request.path)
+            pinned = self.versions.lasting_etag(request.path)
             if pinned is None:
                 answer = await self._share(replace(request, if_none_match=held.etag))
                 if not answer.is_unchanged:
                     return answer
-                self._checked.check(request, held)
+                self.versions.check(request, held)
                 return replace(held, is_from_cache=True)
         return self._checked_hit(request, held) if pinned == held.etag else None
 
     def _checked_hit(self, request: RangeRequest, held: FetchedRange) -> FetchedRange:
-        self._checked.check(request, held)
+        self.versions.check(request, held)
         note_cache_hit(len(held.data))
         return replace(held, is_from_cache=True)
 
@@ -150,7 +116,7 @@ class CachedStore(StoreWrapper):
                 return replace(answer, is_from_cache=True)
         in_flight = self._in_flight[question] = asyncio.get_running_loop().create_future()
         try:
-            answer = await self._checked.get(request)
+            answer = await self._store.get(request)
         except Exception as error:
             in_flight.set_exception(error)
             in_flight.exception()  # perhaps nobody waits
@@ -160,37 +126,14 @@ class CachedStore(StoreWrapper):
         finally:
             in_flight.cancel()  # unless it is done: those who wait ask themselves
             del self._in_flight[question]
-        await self._keep(request, answer)
+        if self._cache is not None and request.may_be_kept and not answer.is_unchanged:
+            await self._cache.keep(request.path, answer)
         return answer
 
-    async def _newest_etag(self, path: str) -> str | None:
-        newest = None if self._ranges is None else self._ranges.newest_etag(path)
-        if newest is None and self._disk is not None:
-            newest = await asyncio.to_thread(self._disk.newest_etag, path)
-        return newest
-
-    async def _find(self, request: RangeRequest, etag: str) -> FetchedRange | None:
-        path, asked = request.path, request.byte_range
-        held = None if self._ranges is None else self._ranges.find(path, etag, asked)
-        if held is None and self._disk is not None and is_lasting_etag(etag):
-            held = await asyncio.to_thread(self._disk.find, path, etag, asked)
-            if held is not None and self._ranges is not None and request.may_be_kept:
-                self._ranges.keep(path, held)
-        return held
-
-    async def _keep(self, request: RangeRequest, answer: FetchedRange) -> None:
-        if not request.may_be_kept or answer.is_unchanged or not is_lasting_etag(answer.etag):
-            return
-        if self._ranges is not None:
-            self._ranges.keep(request.path, answer)
-        if self._disk is not None:
-            keep = partial(self._disk.keep, request.path, answer)
-            await run_to_end(lambda _: keep())
-
     def _forget(self, paths: Sequence[str]) -> None:
-        if self._ranges is not None:
+        if self._cache is not None:
             for path in paths:
-                self._ranges.forget(path)
+                self._cache.forget(path)
 
 
 _Question: TypeAlias = tuple[object, ...]
@@ -214,11 +157,45 @@ PIECE_OVERHEAD_BYTES = 256
 """What keeping track of one piece costs, about; pieces may be as short as a block of a bloom filter."""
 
 
-class RangeCache:
-    """Pieces of objects, each of one version. Whoever asks says which version it must be.
+CacheKey: TypeAlias = tuple[str, ...]
+"""Kind of what is kept, name of the store, path of the object."""
 
-    Of an object one version is held, the newest that was kept. Pieces of an object never overlap, and none is a part of a
-    longer buffer, so that what is held is what is counted. Not for use by several threads.
+
+class CacheLevel(Protocol):
+    """Where ranges are kept: :class:`MemoryCache` or :class:`~coldparquet.storage.disk_cache.DiskCache`."""
+
+    limit_bytes: int
+
+    def find(
+        self, key: CacheKey, asked: ByteRange | SuffixRange | None, etag: str | None = None
+    ) -> FetchedRange | None:
+        """Return a range as the store would answer it, or the whole object; None unless all of it is kept.
+
+        Args:
+            key: The object.
+            asked: None asks for the whole object.
+            etag: Its version; None takes the one that is kept.
+        """
+        ...
+
+    def keep(self, key: CacheKey, fetched: FetchedRange) -> None:
+        """Keep what a store answered, unless it is too long. Its version becomes the one that is kept."""
+        ...
+
+
+def part_of(asked: ByteRange | SuffixRange | None, object_size_bytes: int | None) -> ByteRange | None:
+    """Return the bytes of an object that answer a request; None where that takes a size which is not known."""
+    if object_size_bytes is None:
+        return asked if isinstance(asked, ByteRange) else None
+    whole = ByteRange(0, object_size_bytes)
+    return whole if asked is None else clipped(asked, object_size_bytes=object_size_bytes)
+
+
+class MemoryCache:
+    """Ranges of objects, each object of one version: the newest that was kept. Safe to use from several threads.
+
+    They are held in pieces that never overlap, none of them a part of a longer buffer, so that what is held is what is
+    counted. What was used longest ago goes first.
 
     Args:
         limit_bytes: Most that is held, what keeping track costs included; 0 holds nothing.
@@ -227,112 +204,185 @@ class RangeCache:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self._held_bytes = 0
-        self._versions: dict[str, _Version] = {}
-        self._pieces: OrderedDict[tuple[str, int], bytes] = OrderedDict()
-        """By path and where the piece begins, in the order of their last use."""
+        self._held: dict[CacheKey, _Held] = {}
+        self._pieces: OrderedDict[tuple[CacheKey, int], bytes] = OrderedDict()
+        """By object and where the piece begins, in the order of their last use."""
+        self._lock = threading.Lock()
 
     @property
     def held_bytes(self) -> int:
         """How much is held, what keeping track costs included."""
         return self._held_bytes
 
-    def newest_etag(self, path: str) -> str | None:
-        """Return the version of which something is held."""
-        version = self._versions.get(path)
-        return None if version is None else version.etag
+    def find(
+        self, key: CacheKey, asked: ByteRange | SuffixRange | None, etag: str | None = None
+    ) -> FetchedRange | None:
+        """See :meth:`CacheLevel.find`."""
+        with self._lock:
+            held = self._held.get(key)
+            wanted = None if held is None else part_of(asked, held.object_size_bytes)
+            if held is None or wanted is None or etag not in (None, held.etag):
+                return None
+            data = self._join(key, held.starts, wanted) if wanted.length_bytes else b""
+            if data is None:
+                return None
+            return FetchedRange(
+                data=data,
+                start=wanted.start,
+                etag=held.etag,
+                object_size_bytes=held.object_size_bytes,
+                confirmed_s=held.confirmed_s,
+            )
 
-    def find(self, path: str, etag: str, asked: ByteRange | SuffixRange) -> FetchedRange | None:
-        """Return a range of a version as the store would answer it; None unless all of it is held."""
-        version = self._versions.get(path)
-        if version is None or version.etag != etag:
-            return None
-        wanted = version.part_of(asked)
-        if wanted is None:
-            return None
-        data = b"" if wanted.start == wanted.stop else self._join(path, version, wanted)
-        if data is None:
-            return None
-        return FetchedRange(data=data, start=wanted.start, etag=etag, object_size_bytes=version.object_size_bytes)
-
-    def keep(self, path: str, fetched: FetchedRange) -> None:
-        """Keep what a store answered, unless it is longer than all that may be held. Its version becomes the one that is held."""
-        length_bytes = len(fetched.data)
-        if fetched.etag is None or not 0 < length_bytes <= self.limit_bytes - PIECE_OVERHEAD_BYTES:
+    def keep(self, key: CacheKey, fetched: FetchedRange) -> None:
+        """See :meth:`CacheLevel.keep`."""
+        if fetched.etag is None or not 0 < len(fetched.data) <= self.limit_bytes - PIECE_OVERHEAD_BYTES:
             return
-        version = self._versions.get(path)
-        if version is not None and version.etag != fetched.etag:
-            self.forget(path)
-            version = None
-        if version is None:
-            version = self._versions[path] = _Version(fetched.etag)
-        version.object_size_bytes = fetched.object_size_bytes or version.object_size_bytes
-        for missing in self._missing(path, version, ByteRange(fetched.start, fetched.start + length_bytes)):
+        with self._lock:
+            held = self._held.get(key)
+            if held is None or held.etag != fetched.etag:
+                self._drop(key)
+                held = self._held[key] = _Held(fetched.etag)
+            held.object_size_bytes = fetched.object_size_bytes or held.object_size_bytes
+            held.confirmed_s = fetched.confirmed_s
+            self._add(key, held.starts, fetched)
+
+    def forget(self, key: CacheKey) -> None:
+        """Drop all that is held of an object."""
+        with self._lock:
+            self._drop(key)
+
+    def _add(self, key: CacheKey, starts: list[int], fetched: FetchedRange) -> None:
+        for missing in self._missing(key, starts, ByteRange(fetched.start, fetched.start + len(fetched.data))):
             piece = fetched.data[missing.start - fetched.start : missing.stop - fetched.start]
             # A slice of bytes, unlike one of a view, is a copy; the whole of it is itself.
-            self._pieces[path, missing.start] = bytes(piece)
-            insort(version.starts, missing.start)
+            self._pieces[key, missing.start] = bytes(piece)
+            insort(starts, missing.start)
             self._held_bytes += missing.length_bytes + PIECE_OVERHEAD_BYTES
         while self._held_bytes > self.limit_bytes:
             self._drop_oldest()
 
-    def forget(self, path: str) -> None:
-        """Drop all pieces of an object."""
-        version = self._versions.pop(path, None)
-        for start in [] if version is None else version.starts:
-            self._held_bytes -= len(self._pieces.pop((path, start))) + PIECE_OVERHEAD_BYTES
+    def _drop(self, key: CacheKey) -> None:
+        held = self._held.pop(key, None)
+        for start in [] if held is None else held.starts:
+            self._held_bytes -= len(self._pieces.pop((key, start))) + PIECE_OVERHEAD_BYTES
 
-    def _join(self, path: str, version: _Version, wanted: ByteRange) -> bytes | None:
+    def _join(self, key: CacheKey, starts: list[int], wanted: ByteRange) -> bytes | None:
         """Put a range together from pieces that lie side by side, and note that they were used."""
-        first = bisect_right(version.starts, wanted.start) - 1
+        first = bisect_right(starts, wanted.start) - 1
         if first < 0:
             return None
         parts: list[bytes] = []
         reached = wanted.start
-        for start in version.starts[first : bisect_left(version.starts, wanted.stop)]:
-            piece = self._pieces[path, start]
+        for start in starts[first : bisect_left(starts, wanted.stop)]:
+            piece = self._pieces[key, start]
             if not start <= reached < start + len(piece):
                 return None
             parts.append(piece[reached - start : wanted.stop - start])
             reached += len(parts[-1])
         if reached < wanted.stop:
             return None
-        for start in version.starts[first : bisect_left(version.starts, wanted.stop)]:
-            self._pieces.move_to_end((path, start))
+        for start in starts[first : bisect_left(starts, wanted.stop)]:
+            self._pieces.move_to_end((key, start))
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _missing(self, path: str, version: _Version, fetched: ByteRange) -> list[ByteRange]:
+    def _missing(self, key: CacheKey, starts: list[int], fetched: ByteRange) -> list[ByteRange]:
         """Return the parts of a range that no piece holds, and note that the pieces which hold the others were used."""
-        first = max(0, bisect_right(version.starts, fetched.start) - 1)
+        first = max(0, bisect_right(starts, fetched.start) - 1)
         missing, reached = list[ByteRange](), fetched.start
-        for start in version.starts[first : bisect_left(version.starts, fetched.stop)]:
+        for start in starts[first : bisect_left(starts, fetched.stop)]:
             if start > reached:
                 missing.append(ByteRange(reached, start))
-            reached = max(reached, start + len(self._pieces[path, start]))
-            self._pieces.move_to_end((path, start))
+            reached = max(reached, start + len(self._pieces[key, start]))
+            self._pieces.move_to_end((key, start))
         if reached < fetched.stop:
             missing.append(ByteRange(reached, fetched.stop))
         return missing
 
     def _drop_oldest(self) -> None:
-        (path, start), piece = self._pieces.popitem(last=False)
+        (key, start), piece = self._pieces.popitem(last=False)
         self._held_bytes -= len(piece) + PIECE_OVERHEAD_BYTES
-        starts = self._versions[path].starts
+        starts = self._held[key].starts
         del starts[bisect_left(starts, start)]
         if not starts:
-            del self._versions[path]
+            del self._held[key]
 
 
 @dataclass(slots=True)
-class _Version:
-    """What is known of one version of an object."""
+class _Held:
+    """What is held of one object."""
 
     etag: str
     object_size_bytes: int | None = None
+    confirmed_s: float = 0.0
     starts: list[int] = field(default_factory=list)
     """Where its pieces begin, in order."""
 
-    def part_of(self, asked: ByteRange | SuffixRange) -> ByteRange | None:
-        """Return the bytes that answer a request; None where that takes a size which nobody knows."""
-        if self.object_size_bytes is not None:
-            return clipped(asked, object_size_bytes=self.object_size_bytes)
-        return asked if isinstance(asked, ByteRange) else None
+
+class Cache:
+    """The objects of one store and kind in a memory and, between runs, on disk. Only lasting versions of objects are kept.
+
+    Args:
+        kind: What is kept, ``"range"`` or ``"sidecar"``: the same object may be kept as both.
+        store_name: Returns a name of the store that no other store has. It is asked each time: a store may learn with its first
+            request where it is.
+        memory: The memory; other caches may use it, too.
+        disk: The cache on disk; None for none. Its calls block, so they are made in threads.
+    """
+
+    def __init__(
+        self,
+        kind: Literal["range", "sidecar"],
+        store_name: Callable[[], str],
+        *,
+        memory: MemoryCache,
+        disk: CacheLevel | None = None,
+    ) -> None:
+        self._kind = kind
+        self._store_name = store_name
+        self._memory = memory
+        self._disk = disk
+
+    @property
+    def largest_scan_bytes(self) -> int:
+        """How much one scan may keep, so that it is all there when it is repeated."""
+        return max(self._memory.limit_bytes, 0 if self._disk is None else self._disk.limit_bytes // 2)
+
+    async def find(
+        self,
+        path: str,
+        asked: ByteRange | SuffixRange | None,
+        etag: str | None = None,
+        *,
+        may_be_kept: bool = True,
+    ) -> FetchedRange | None:
+        """Return a range of an object, or all of it; see :meth:`CacheLevel.find`."""
+        key = self._key(path)
+        held = self._memory.find(key, asked, etag)
+        if held is None and self._disk is not None:
+            held = await asyncio.to_thread(self._disk.find, key, asked, etag)
+            if held is not None and may_be_kept:
+                self._memory.keep(key, held)
+        return held
+
+    async def keep(self, path: str, answer: FetchedRange, *, on_disk: bool = True) -> None:
+        """Keep what a store answered, unless it has no lasting ETag."""
+        if not is_lasting_etag(answer.etag):
+            return
+        key = self._key(path)
+        self._memory.keep(key, answer)
+        if self._disk is not None and on_disk:
+            keep = partial(self._disk.keep, key, answer)
+            await run_to_end(lambda _: keep())
+
+    def forget(self, path: str) -> None:
+        """Drop what the memory holds of an object; on disk the next version takes the place of an old one."""
+        self._memory.forget(self._key(path))
+
+    def _key(self, path: str) -> CacheKey:
+        return (self._kind, self._store_name(), path)
+
+
+def digest_of(*words: str) -> bytes:
+    """Return a digest, from which nobody learns what the words were."""
+    return hashlib.blake2b("\n".join(words).encode(errors="surrogatepass"), digest_size=20).digest()

@@ -132,7 +132,7 @@ class RangeRequest:
     expected_etag: str | None = None
     """ETag of the object for which a description of it was made that this request relies on: the ``_pages`` beside a
     Parquet file. Unlike ``if_match`` it is not sent, and says nothing where the versions of this store do not last.
-    Only :class:`~coldparquet.storage.checked.CheckedStore` looks at it."""
+    Only :class:`~coldparquet.storage.versions.Versions` uses it."""
     may_be_short: bool = False
     """True where the range may reach past the end of the object, as the first guess at a sidecar's size does."""
     wants_whole: bool = False
@@ -140,7 +140,7 @@ class RangeRequest:
     ``Range``, because it tells an object's checksum only with an answer that is not one to a range."""
     object_bytes: int | None = None
     """Size that the object must have, such as the Parquet size of the snapshot that was planned: exactly this one or, with
-    ``may_grow``, at least. Only :class:`~coldparquet.storage.checked.CheckedStore` looks at it."""
+    ``may_grow``, at least. Only :class:`~coldparquet.storage.versions.Versions` uses it."""
     may_grow: bool = False
     """True where the object is only ever appended to and the bytes asked for are committed, as those of a Parquet file
     that a running QuestDB adds row groups to: a local file that has grown is still the same version. Object stores
@@ -183,6 +183,8 @@ class FetchedRange:
     :class:`~coldparquet.storage.checked.CheckedStore` compares both."""
     modified_s: float | None = field(default=None, compare=False)
     """When the object was written, in seconds since 1970; None where this answer does not tell."""
+    confirmed_s: float = field(default=0.0, compare=False)
+    """When the store last confirmed that a cached version is the newest, in seconds since 1970; 0 where nobody relies on it."""
 
     @property
     def is_whole(self) -> bool:

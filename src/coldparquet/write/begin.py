@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack, get_args
 
 from coldparquet.catalog.discovery import PUBLISHING_FILE
 from coldparquet.catalog.table_files import DATA_FILE, TRANSACTION_FILE, read_table_files
@@ -37,16 +37,14 @@ from coldparquet.write.versions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     import pyarrow as pa
 
     from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.table_metadata import TableMetadata
     from coldparquet.format.txn import TableTransaction
-    from coldparquet.options import StoreOptions
-    from coldparquet.storage.base import ObjectStore
-    from coldparquet.write.files import TablePlace
+    from coldparquet.write.files import Access, TablePlace
 
 
 WriteMode: TypeAlias = Literal["error", "append", "overwrite", "ignore"]
@@ -125,9 +123,7 @@ async def begin_write(  # noqa: PLR0913 - mostly keyword arguments
     symbols: Collection[str] = (),
     options: WriteOptions | None = None,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    storage_options: Mapping[str, Any] | None = None,
-    store_options: StoreOptions | None = None,
-    store: ObjectStore | None = None,
+    **access: Unpack[Access],
 ) -> TableWrite | None:
     """Begin a write whose tasks may run anywhere; :func:`~coldparquet.write.table.write_table` does all in one call.
 
@@ -136,31 +132,15 @@ async def begin_write(  # noqa: PLR0913 - mostly keyword arguments
     Requests: 2 that read table files, 1 or 2 more, and the 3 of :func:`~coldparquet.write.versions.claim_versions`. If
     a first write of the table was killed, also those of :func:`~coldparquet.write.versions.remove_dead_writes`.
 
-    Args:
-        url: The table's directory.
-        schema: Columns of the rows.
-        timestamp: As for ``write_table``, and so are all others.
-        partition_by: As above.
-        mode: As above.
-        symbols: As above.
-        options: As above.
-        memory_limit_bytes: As above, in each task.
-        storage_options: As above.
-        store_options: As above.
-        store: As above.
+    ``schema`` has the columns of the rows; ``memory_limit_bytes`` counts in each task. Other arguments are those of
+    ``write_table``, and so are errors, except those that depend on the rows.
 
     Returns:
         What tasks need; None where the table exists and the mode is ``"ignore"``.
-
-    Raises:
-        InvalidInputError: As for ``write_table``, except errors that depend on the rows.
-        FormatError: A table file is damaged.
-        AccessError: Writing is not permitted.
-        StorageError: The store failed.
     """
     url, options = os.fspath(url), options or WriteOptions()
     check_mode(mode)
-    async with open_place(url, storage_options=storage_options, store_options=store_options, store=store) as place:
+    async with open_place(url, **access) as place:
         files = await read_table_files(place.store, place.path)
         has_left_overs = False
         if files is None:
@@ -195,17 +175,14 @@ def check_mode(mode: str) -> None:
         raise InvalidInputError(f"mode is {mode!r}; use one of {', '.join(get_args(WriteMode))}", kind="InvalidOption")
 
 
-async def partitioning_of(  # noqa: PLR0913 - mostly keyword arguments
+async def partitioning_of(
     url: str | os.PathLike[str],
     *,
     timestamp: str | None = None,
     partition_by: str | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    store_options: StoreOptions | None = None,
-    store: ObjectStore | None = None,
+    **access: Unpack[Access],
 ) -> tuple[str, PartitionInterval]:
     """Return the column and interval by which to distribute rows to tasks before the write. 2 requests."""
-    access: dict[str, Any] = {"storage_options": storage_options, "store_options": store_options, "store": store}
     async with open_place(os.fspath(url), **access) as place:
         files = await read_table_files(place.store, place.path)
     if files is not None:

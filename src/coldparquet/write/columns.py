@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldparquet.decode.arrow import DICTIONARY_TYPE, PLAIN_TEXT, QUESTDB_TYPE_KEY, arrow_field, compute
+from coldparquet.decode.arrow import (
+    DICTIONARY_TYPE,
+    PLAIN_TEXT,
+    QUESTDB_TYPE_KEY,
+    TEXT_AS_STORED,
+    arrow_field,
+    arrow_type,
+    compute,
+)
 from coldparquet.decode.convert_text import values_from_text
 from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import InvalidInputError
@@ -40,7 +48,9 @@ from coldparquet.text import few_names
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from coldparquet.format.parquet_schema import SchemaLeaf
     from coldparquet.format.partition_names import PartitionInterval
+    from coldparquet.format.sidecar import Sidecar
 
 
 def exact_cast(array: Any, type_: pa.DataType) -> Any:
@@ -123,6 +133,25 @@ def columns_of_schema(schema: pa.Schema, *, timestamp: str | None) -> tuple[Stor
     return tuple(
         _column(field, id_, is_designated=field.name == timestamp)
         for field, id_ in zip(schema, _column_ids(schema), strict=True)
+    )
+
+
+def column_of_file(sidecar: Sidecar, leaf: SchemaLeaf, index: int) -> StoredColumn:
+    """Say how a column of an existing file is stored; its decimals are of fixed length, or the caller refuses them."""
+    type_ = sidecar.column_type(index)
+    storage = arrow_type(type_, text=TEXT_AS_STORED)
+    if is_decimal(type_.tag):
+        storage = decimal_of_width(leaf.fixed_byte_length, type_.arrow.scale)
+    elif type_.tag is TypeTag.ARRAY:
+        storage = pa.binary()
+    elif type_.tag is TypeTag.SYMBOL:
+        storage = DICTIONARY_TYPE
+    return StoredColumn(
+        name=leaf.name,
+        type_code=sidecar.column(index).type_code,
+        id=leaf.field_id,
+        storage=storage,
+        is_required=leaf.max_def_level == 0,
     )
 
 

@@ -30,28 +30,24 @@ from coldparquet.concurrency import TableThreads, map_or_cancel
 from coldparquet.errors import ColdParquetError, InternalError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.format.page_headers import count_pages, offset_index_span
 from coldparquet.format.partition_names import parse_partition_directory
-from coldparquet.maintenance.index import PartitionIndexer
 from coldparquet.maintenance.pack import renew_catalogue
-from coldparquet.maintenance.walk import Place
+from coldparquet.maintenance.sidecars import PartitionIndexer
 from coldparquet.options import MIB, ReadOptions
+from coldparquet.pipelines.model import Place
 from coldparquet.plan.advice import compaction_reason
 from coldparquet.publish.destination import is_manifest_name
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.requests import RangeRequest
-from coldparquet.storage.transfer import MemoryBudget
 from coldparquet.text import few_names
-from coldparquet.write.files import FileOperations, LocalFiles, no_server
+from coldparquet.write.files import LocalFiles, no_server
 from coldparquet.write.options import WriteOptions
-from coldparquet.write.rewrite import PartitionRewriter, read_footer, read_rewrite_source, scan_as_stored
-from coldparquet.write.table_symbols import TableSymbols
+from coldparquet.write.rewrite import TableSymbols, read_footer, read_rewrite_source, rewrite_partition, scan_as_stored
 from coldparquet.write.versions import (
     carried_files,
     check_nothing_unfinished,
     commit_version,
     purge_superseded,
-    write_local_version,
-    write_object_version,
 )
 
 if TYPE_CHECKING:
@@ -272,7 +268,7 @@ class CompactionRun:
         store: ObjectStore,
         path: str,
         options: CompactionOptions,
-        files: FileOperations | None,
+        files: LocalFiles | None,
         on_progress: Callable[[CompactionProgress], None] | None,
     ) -> None:
         self._store = store
@@ -388,22 +384,17 @@ class CompactionRun:
         options = options_for_file(self._options.write, source, self._table)
         if len(carried) < len(beside) and options.page_index:
             options = replace(options, pages=True)
-        async with scan.batches() as stream:
-            rewriter = PartitionRewriter(
-                source=source,
-                stream=stream,
-                schema=scan.schema,
-                loop=asyncio.get_running_loop(),
-                options=options,
-                files=self._files or LocalFiles(),
-                on_rows=self._note_rows,
-            )
-            path = f"{self._path}/{new_name}"
-            if self._files is None:
-                memory = MemoryBudget(self._options.memory_limit_bytes)
-                written = await write_object_version(self._store, path, rewriter, carried, memory=memory)
-            else:
-                written = await write_local_version(path, rewriter, carried)
+        written = await rewrite_partition(
+            f"{self._path}/{new_name}",
+            source,
+            scan,
+            store=self._store,
+            files=self._files,
+            options=options,
+            carried=carried,
+            memory_limit_bytes=self._options.memory_limit_bytes,
+            on_rows=self._note_rows,
+        )
         if self._table is not None:
             self._table = await commit_version(
                 self._store,
@@ -540,7 +531,7 @@ async def compact_table(  # noqa: PLR0913 - what can be told is told by name
     storage_options: Mapping[str, Any] | None = None,
     store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
-    files: FileOperations | None = None,
+    files: LocalFiles | None = None,
     on_progress: Callable[[CompactionProgress], None] | None = None,
 ) -> CompactionReport:
     """Write partitions anew that have many dead bytes or small row groups; see the module about what readers see.

@@ -1,7 +1,7 @@
 """Provides the durable local file operations of which every change of a partition consists, and the locks for it.
 
 A partition survives a crash because the operations happen in a certain order. All of them go through
-``FileOperations``, so tests can replace it and fail at any operation, as a power cut does.
+``LocalFiles``, so tests can replace them and fail at any operation, as a power cut does.
 
 :func:`no_server` keeps a QuestDB server away from a table directory, as far as files can. A running QuestDB holds the
 lock of `tables.d.lock` in its database directory, the parent of its table directories. It does not start while another
@@ -17,16 +17,12 @@ import os
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from coldparquet.catalog.pages import PAGES_FILE
-from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import StoreOptions, checked_store_options
-from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore, translated_errors
 from coldparquet.storage.open import opened_store
-from coldparquet.storage.transfer import StoreSource
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -39,7 +35,7 @@ _FILE_MODE = 0o666
 """The mode that ``open`` uses for new files, before the process's umask."""
 
 
-class FileOperations(Protocol):
+class LocalFiles:
     """Operations on local files. Only flushed data is certain to be on the disk.
 
     A rename, a new or a removed file changes the directory, which needs its own flush.
@@ -47,49 +43,6 @@ class FileOperations(Protocol):
 
     def make_directory(self, path: str) -> None:
         """Make one directory, whose parent exists, unless it exists; a symbolic link to one is an error."""
-        ...
-
-    def create(self, path: str) -> None:
-        """Make an empty file; an older one of this name is an error."""
-        ...
-
-    def write_at(self, path: str, offset: int, data: bytes) -> None:
-        """Write into a file from ``offset`` on, which may be its end.
-
-        Up to 8 bytes at a multiple of 8 reach the disk wholly or not at all. Of more bytes, any part may.
-        """
-        ...
-
-    def truncate(self, path: str, size_bytes: int) -> None:
-        """Cut a file off behind its first ``size_bytes``."""
-        ...
-
-    def flush(self, path: str) -> None:
-        """Wait until everything that was written into a file is on the disk."""
-        ...
-
-    def flush_directory(self, path: str) -> None:
-        """Wait until a directory's entries are on the disk."""
-        ...
-
-    def rename(self, old: str, new: str) -> None:
-        """Rename a file or directory, in one step. An empty directory with the new name is replaced."""
-        ...
-
-    def unlink(self, path: str) -> None:
-        """Remove a file."""
-        ...
-
-    def remove_directory(self, path: str) -> None:
-        """Remove an empty directory."""
-        ...
-
-
-class LocalFiles:
-    """The file operations of the operating system."""
-
-    def make_directory(self, path: str) -> None:
-        """Make one directory."""
         with translated_errors(path, None):
             Path(path).mkdir(exist_ok=True)
             if Path(path).is_symlink():
@@ -101,12 +54,15 @@ class LocalFiles:
                 )
 
     def create(self, path: str) -> None:
-        """Make an empty file."""
+        """Make an empty file; an older one of this name is an error."""
         with translated_errors(path, None):
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE))
 
     def write_at(self, path: str, offset: int, data: bytes) -> None:
-        """Write into a file from ``offset`` on."""
+        """Write into a file from ``offset`` on, which may be its end.
+
+        Up to 8 bytes at a multiple of 8 reach the disk wholly or not at all. Of more bytes, any part may.
+        """
         with translated_errors(path, None):
             descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
             try:
@@ -118,12 +74,12 @@ class LocalFiles:
                 os.close(descriptor)
 
     def truncate(self, path: str, size_bytes: int) -> None:
-        """Cut off the rest of a file."""
+        """Cut a file off behind its first ``size_bytes``."""
         with translated_errors(path, None):
             os.truncate(path, size_bytes)
 
     def flush(self, path: str) -> None:
-        """Wait until a file is on the disk."""
+        """Wait until everything that was written into a file is on the disk."""
         _flush(path, os.O_WRONLY)
 
     def flush_directory(self, path: str) -> None:
@@ -131,7 +87,7 @@ class LocalFiles:
         _flush(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file or directory."""
+        """Rename a file or directory, in one step. An empty directory with the new name is replaced."""
         with translated_errors(new, None):
             Path(old).rename(new)
 
@@ -154,7 +110,7 @@ class NewFile:
         files: How to write.
     """
 
-    def __init__(self, path: str, files: FileOperations) -> None:
+    def __init__(self, path: str, files: LocalFiles) -> None:
         self.path = path
         self.size_bytes = 0
         self._files = files
@@ -259,7 +215,7 @@ def staged_name(name: str) -> str | None:
 
 
 @contextmanager
-def staged_directory(path: str, files: FileOperations, *, check_is_free: Callable[[], None]) -> Iterator[str]:
+def staged_directory(path: str, files: LocalFiles, *, check_is_free: Callable[[], None]) -> Iterator[str]:
     """Yield a directory to fill; rename it to ``path`` when the block succeeds, else remove it. Blocks."""
     target = Path(path)
     staging = str(target.parent / f"{_PREFIX}{target.name}{_SUFFIX}")
@@ -278,40 +234,12 @@ def staged_directory(path: str, files: FileOperations, *, check_is_free: Callabl
         files.flush_directory(str(target.parent))
 
 
-def empty_directory(directory: str, files: FileOperations) -> None:
+def empty_directory(directory: str, files: LocalFiles) -> None:
     """Remove the files of a directory that holds nothing else."""
     with translated_errors(directory, None):
         entries = list(Path(directory).iterdir())
     for entry in entries:
         files.unlink(str(entry))
-
-
-class MadeFiles(Protocol):
-    """The new files of a partition."""
-
-    @property
-    def parquet_size_bytes(self) -> int:
-        """Size of the data file."""
-
-    @property
-    def pages_size_bytes(self) -> int | None:
-        """Size of the ``_pages``; None if there is none."""
-
-    @property
-    def sidecar_size_bytes(self) -> int:
-        """Size of the sidecar."""
-
-
-def made_files(directory: str, written: MadeFiles) -> Iterator[tuple[str, StoreSource]]:
-    """Yield name and content of a partition's files in a local directory, in the order of their upload."""
-    local = CheckedStore(LocalStore())
-    for name, size_bytes in (
-        (DATA_FILE, written.parquet_size_bytes),
-        (PAGES_FILE, written.pages_size_bytes),
-        (SIDECAR_FILE, written.sidecar_size_bytes),
-    ):
-        if size_bytes is not None:
-            yield name, StoreSource(local, f"{directory}/{name}", size_bytes=size_bytes)
 
 
 _REQUESTS_AT_ONCE = 16
@@ -330,25 +258,30 @@ class TablePlace:
     store_options: StoreOptions
 
 
+class Access(TypedDict, total=False):
+    """How a store is reached, as the functions that write in steps take it."""
+
+    storage_options: Mapping[str, Any] | None
+    """Credentials, endpoint and so on, as fsspec and s3fs take them."""
+    store_options: StoreOptions | None
+    """Retries and timeouts."""
+    store: ObjectStore | None
+    """A store of your own; the table's URL is then a path in it. It stays open."""
+
+
 @asynccontextmanager
-async def open_place(
-    url: str,
-    *,
-    storage_options: Mapping[str, Any] | None,
-    store_options: StoreOptions | None,
-    store: ObjectStore | None,
-) -> AsyncIterator[TablePlace]:
+async def open_place(url: str, **access: Unpack[Access]) -> AsyncIterator[TablePlace]:
     """Open the store of a table directory, and close it at the end unless the caller owns it. No request."""
     async with opened_store(
         url,
-        storage_options=storage_options,
-        store_options=store_options,
-        store=store,
+        storage_options=access.get("storage_options"),
+        store_options=access.get("store_options"),
+        store=access.get("store"),
         max_concurrency=_REQUESTS_AT_ONCE,
     ) as opened:
         yield TablePlace(
             path=opened.path.rstrip("/"),
             store=opened.stack.store,
             bare_store=opened.bare,
-            store_options=checked_store_options(store_options),
+            store_options=checked_store_options(access.get("store_options")),
         )

@@ -2,15 +2,17 @@
 
 pyarrow encodes and compresses. It writes into a sink that passes the bytes on as they come, and keeps back the last of
 them, the footer. A new file's footer needs corrections; a longer file's footer also needs the earlier row groups.
+
+An array becomes one byte string per row: the length of each dimension as i32, zeros up to a multiple of 8 bytes, then
+the elements as float64 in row-major order, null elements as NaN; everything little-endian.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +22,15 @@ import pyarrow.parquet as pq
 from coldparquet.decode.arrow import numbers_to_numpy
 from coldparquet.errors import ColdParquetError, InvalidInputError
 from coldparquet.format.fetch import TAIL_BYTES
-from coldparquet.format.footer_edit import with_decimal_precisions, with_null_counts
+from coldparquet.format.footer_edit import FooterBytes, with_decimal_precisions, with_null_counts
 from coldparquet.format.parquet_footer import QUESTDB_KEY, QuestdbColumn, QuestdbMetadata, encode_questdb_json
-from coldparquet.format.type_codes import TypeTag, decimal_precision_scale, is_decimal
+from coldparquet.format.type_codes import TypeTag, array_dimensions, decimal_precision_scale, is_decimal
+from coldparquet.write.columns import decimal_storage, exact_cast
+from coldparquet.write.rows import no_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    import threading
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -60,150 +65,135 @@ _FLOATS = frozenset({TypeTag.FLOAT, TypeTag.DOUBLE})
 _WIDE = frozenset({TypeTag.LONG128, TypeTag.LONG256, TypeTag.UUID})
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFooter:
-    """The footer for the written row groups, not yet stored."""
-
-    content: bytes
-    """Thrift bytes."""
-    offset: int
-    """Its offset in the file: behind everything that was passed on."""
-
-
-class RowGroupWriter:
-    """Writes row groups one after the other.
+def write_row_groups(  # noqa: PLR0913 - mostly keyword arguments
+    pass_on: Callable[[bytes], None],
+    row_groups: Iterable[pa.Table],
+    *,
+    columns: Sequence[StoredColumn],
+    options: WriteOptions,
+    sorted_by: int | None,
+    questdb_json: str,
+    give_up: threading.Event,
+    start: int = 0,
+) -> FooterBytes:
+    """Write row groups one after the other, and return the footer that belongs behind them.
 
     Args:
         pass_on: Receives the bytes, in order.
-        start: Offset of the first byte in the file: 0 for a new file, magic bytes included, else the end of the file.
+        row_groups: Tables from ``stored_table``, each with at least one row.
         columns: What is written.
         options: How to store them.
         sorted_by: Index of the column by which the rows are sorted, recorded in the file; None for no order.
+        questdb_json: QuestDB's description of the columns.
+        give_up: Set where the call is to end before the next row group.
+        start: Offset of the first byte in the file: 0 for a new file, magic bytes included, else the end of the file.
 
     Raises:
-        InvalidInputError: The options name an unknown column, or an encoding or a filter that the column's type cannot
-            have.
+        InvalidInputError: There are no rows, or the options name an unknown column, or an encoding or a filter that the
+            column's type cannot have.
     """
-
-    def __init__(
-        self,
-        pass_on: Callable[[bytes], None],
-        *,
-        start: int,
-        columns: Sequence[StoredColumn],
-        options: WriteOptions,
-        sorted_by: int | None,
-    ) -> None:
-        check_options(columns, options)
-        self._sink = _Sink(pass_on, start)
-        self._file = pa.PythonFile(self._sink, mode="w")
-        self._start = start
-        self._columns = columns
-        self._options = options
-        self._sorted_by = sorted_by
-        self._writer: pq.ParquetWriter | None = None
-        self._array_nulls: list[dict[int, int]] = []
-        self.row_count = 0
-
-    def write(self, rows: pa.Table) -> None:
-        """Write one row group: a table from ``stored_table``, with at least one row."""
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self._file, rows.schema, **self._settings(rows))
-            self._advance_to_start()
-        try:
-            self._writer.write_table(rows, row_group_size=rows.num_rows)
-        except ColdParquetError:  # raised by the sink
-            raise
-        except (pa.ArrowException, OSError) as error:
-            raise InvalidInputError(
-                f"these {rows.num_rows:,} rows cannot be one row group: {error}; write fewer rows per row group, or"
-                " smaller values",
-                kind="TooLarge",
-            ) from error
-        self.row_count += rows.num_rows
-        self._array_nulls.append(
-            {
-                index: rows.column(index).null_count
-                for index, column in enumerate(self._columns)
-                if column.tag is TypeTag.ARRAY
-            }
-        )
-
-    def finish(self, questdb_json: str) -> WrittenFooter:
-        """Write bloom filters and page indexes, and return the footer that belongs behind them."""
-        if self._writer is None:
-            raise InvalidInputError("no row group was written")
-        self._sink.keep_back()
-        self._writer.add_key_value_metadata({QUESTDB_KEY: questdb_json})
-        self._writer.close()
-        written = self._sink.kept()
+    check_options(columns, options)
+    sink = _Sink(pass_on, start)
+    file = pa.PythonFile(sink, mode="w")
+    writer: pq.ParquetWriter | None = None
+    array_nulls: list[dict[int, int]] = []
+    arrays = [index for index, column in enumerate(columns) if column.tag is TypeTag.ARRAY]
+    try:
+        for rows in row_groups:
+            if give_up.is_set():
+                raise asyncio.CancelledError
+            if writer is None:
+                writer = pq.ParquetWriter(file, rows.schema, **_settings(rows, columns, options, sorted_by))
+                _advance(file, start)
+            _write_row_group(writer, rows)
+            array_nulls.append({index: rows.column(index).null_count for index in arrays})
+        if writer is None:
+            raise no_rows()
+        sink.keep_back()
+        writer.add_key_value_metadata({QUESTDB_KEY: questdb_json})
+        writer.close()
+        written = sink.kept()
         footer_start = len(written) - TAIL_BYTES - int.from_bytes(written[-TAIL_BYTES:-4], "little")
-        self._sink.pass_on(written[:footer_start])
-        return WrittenFooter(self._completed(written[footer_start:-TAIL_BYTES]), self._sink.passed_on)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Discard what was not finished; nothing more is passed on."""
-        self._sink.drop()
-        if self._writer is not None and self._writer.is_open:
+        sink.pass_on(written[:footer_start])
+        footer = _completed(written[footer_start:-TAIL_BYTES], columns, array_nulls)
+        return FooterBytes(content=footer, offset=sink.passed_on)
+    finally:  # what was not finished is discarded, and nothing more is passed on
+        sink.drop()
+        if writer is not None and writer.is_open:
             with contextlib.suppress(pa.ArrowException, OSError):
-                self._writer.close()
+                writer.close()
 
-    def _advance_to_start(self) -> None:
-        """Make pyarrow count the existing bytes of the file as written.
 
-        pyarrow derives offsets from its own byte count, which starts at 0 with the magic bytes. Placeholder bytes
-        behind those raise the count to the file's size; the sink drops them, so nothing is copied.
-        """
-        while (missing_bytes := self._start - self._file.tell()) > 0:
-            self._file.write(memoryview(_MADE_UP)[:missing_bytes])
+def _write_row_group(writer: pq.ParquetWriter, rows: pa.Table) -> None:
+    try:
+        writer.write_table(rows, row_group_size=rows.num_rows)
+    except ColdParquetError:  # raised by the sink
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInputError(
+            f"these {rows.num_rows:,} rows cannot be one row group: {error}; write fewer rows per row group, or"
+            " smaller values",
+            kind="TooLarge",
+        ) from error
 
-    def _completed(self, footer: bytes) -> bytes:
-        precisions = {
-            index: decimal_precision_scale(column.type_code)[0]
-            for index, column in enumerate(self._columns)
-            if is_decimal(column.tag)
+
+def _advance(file: pa.PythonFile, start: int) -> None:
+    """Make pyarrow count the existing bytes of the file as written.
+
+    pyarrow derives offsets from its own byte count, which starts at 0 with the magic bytes. Placeholder bytes behind
+    those raise the count to the file's size; the sink drops them, so nothing is copied.
+    """
+    while (missing_bytes := start - file.tell()) > 0:
+        file.write(memoryview(_MADE_UP)[:missing_bytes])
+
+
+def _completed(footer: bytes, columns: Sequence[StoredColumn], array_nulls: Sequence[dict[int, int]]) -> bytes:
+    """Correct what pyarrow cannot write: digits of decimals, and the nulls of arrays."""
+    precisions = {
+        index: decimal_precision_scale(column.type_code)[0]
+        for index, column in enumerate(columns)
+        if is_decimal(column.tag)
+    }
+    if precisions:
+        footer = with_decimal_precisions(footer, precisions)
+    return with_null_counts(footer, array_nulls) if any(array_nulls) else footer
+
+
+def _settings(
+    first_rows: pa.Table, columns: Sequence[StoredColumn], options: WriteOptions, sorted_by: int | None
+) -> dict[str, Any]:
+    """Return the arguments of pyarrow's writer."""
+    encodings = {
+        column.name: options.column_encodings.get(column.name) or _usual_encoding(column, first_rows, index, sorted_by)
+        for index, column in enumerate(columns)
+    }
+    names = list(encodings)
+    levels = {name: level for name in names if (level := options.level_of(name)) is not None}
+    codecs = {name: options.codec_of(name) for name in names}
+    return {
+        "version": "2.6",
+        "store_schema": False,
+        "compression": {name: _CODEC_NAMES.get(codec, codec.upper()) for name, codec in codecs.items()},
+        "compression_level": levels or None,
+        "use_dictionary": [name for name, encoding in encodings.items() if encoding == "dictionary"],
+        "column_encoding": {
+            name: _ENCODING_NAMES[encoding] for name, encoding in encodings.items() if encoding != "dictionary"
+        },
+        # Arrays have no order, so the bytes that hold them need no bounds.
+        "write_statistics": [column.name for column in columns if column.tag is not TypeTag.ARRAY],
+        "write_page_index": options.page_index,
+        "max_rows_per_page": options.page_rows,
+        "data_page_size": _PAGE_BYTES,
+        "write_batch_size": min(options.page_rows, 1024),
+        "dictionary_pagesize_limit": _DICTIONARY_BYTES,
+        "sorting_columns": None if sorted_by is None else [pq.SortingColumn(sorted_by)],
+        # The number of values is only a limit: Arrow sizes filters by the actual number of distinct values.
+        "bloom_filter_options": {
+            name: {"ndv": max(options.row_group_rows, first_rows.num_rows), "fpp": options.bloom_fpp}
+            for name in options.bloom_columns
         }
-        if precisions:
-            footer = with_decimal_precisions(footer, precisions)
-        return with_null_counts(footer, self._array_nulls) if any(self._array_nulls) else footer
-
-    def _settings(self, first_rows: pa.Table) -> dict[str, Any]:
-        options = self._options
-        encodings = {
-            column.name: options.column_encodings.get(column.name)
-            or _usual_encoding(column, first_rows, index, self._sorted_by)
-            for index, column in enumerate(self._columns)
-        }
-        names = list(encodings)
-        levels = {name: level for name in names if (level := options.level_of(name)) is not None}
-        codecs = {name: options.codec_of(name) for name in names}
-        return {
-            "version": "2.6",
-            "store_schema": False,
-            "compression": {name: _CODEC_NAMES.get(codec, codec.upper()) for name, codec in codecs.items()},
-            "compression_level": levels or None,
-            "use_dictionary": [name for name, encoding in encodings.items() if encoding == "dictionary"],
-            "column_encoding": {
-                name: _ENCODING_NAMES[encoding] for name, encoding in encodings.items() if encoding != "dictionary"
-            },
-            # Arrays have no order, so the bytes that hold them need no bounds.
-            "write_statistics": [column.name for column in self._columns if column.tag is not TypeTag.ARRAY],
-            "write_page_index": options.page_index,
-            "max_rows_per_page": options.page_rows,
-            "data_page_size": _PAGE_BYTES,
-            "write_batch_size": min(options.page_rows, 1024),
-            "dictionary_pagesize_limit": _DICTIONARY_BYTES,
-            "sorting_columns": None if self._sorted_by is None else [pq.SortingColumn(self._sorted_by)],
-            # The number of values is only a limit: Arrow sizes filters by the actual number of distinct values.
-            "bloom_filter_options": {
-                name: {"ndv": max(options.row_group_rows, first_rows.num_rows), "fpp": options.bloom_fpp}
-                for name in options.bloom_columns
-            }
-            or None,
-        }
+        or None,
+    }
 
 
 def questdb_json(columns: Sequence[StoredColumn], *, ascii_columns: Sequence[int] = ()) -> str:
@@ -325,128 +315,154 @@ class _Sink(io.RawIOBase):
             self.pass_on(data)
 
 
-Rows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch | pa.Table]
-"""Rows to write. Any object with ``__arrow_c_stream__`` becomes a reader by ``pa.RecordBatchReader.from_stream``."""
+_WORD_BYTES = 8
+_LARGEST_BYTES = (1 << 31) - 1
+"""Largest offset in one Arrow array."""
 
 
-def schema_and_batches(rows: Rows) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema of the rows and their batches; for an iterable this takes the first batch from it."""
-    if isinstance(rows, pa.RecordBatch):
-        return rows.schema, iter((rows,))
-    if isinstance(rows, pa.Table):
-        return rows.schema, iter(rows.to_batches())
-    if isinstance(rows, pa.RecordBatchReader):
-        return rows.schema, iter(rows)
-    if hasattr(rows, "__arrow_c_stream__"):
-        stream: Any = rows
-        reader = pa.RecordBatchReader.from_stream(stream)
-        return reader.schema, iter(reader)
-    if not isinstance(rows, Iterable):
+def encode_raw_arrays(lists: pa.ListArray[Any], *, dimensions: int, column: str) -> pa.BinaryArray:
+    """Encode the arrays of one row group."""
+    is_null = _bits(lists.is_null())
+    rows = np.flatnonzero(~is_null)
+    nested: Any = lists.drop_null()
+    shapes = np.zeros((len(rows), dimensions), dtype=np.int64)
+    counts = np.ones(len(rows), dtype=np.int64)  # lists of each row at the current depth; finally elements
+    for dimension in range(dimensions):
+        if nested.null_count:
+            row = np.repeat(rows, counts)[np.argmax(_bits(nested.is_null()))]
+            raise _ragged(column, int(row), "one of its lists is null")
+        lengths = numbers_to_numpy(pc.list_value_length(nested), np.int32).astype(np.int64)
+        has_lists = counts > 0
+        first = np.cumsum(counts) - counts
+        shapes[has_lists, dimension] = lengths[first[has_lists]]
+        differs = lengths != np.repeat(shapes[:, dimension], counts)
+        if differs.any():
+            raise _ragged(column, int(np.repeat(rows, counts)[np.argmax(differs)]), "its lists differ in length")
+        counts = counts * shapes[:, dimension]
+        nested = nested.flatten()
+    elements = numbers_to_numpy(nested.fill_null(float("nan")), np.float64)
+    return _byte_strings(shapes, counts, elements, is_null, column)
+
+
+def _byte_strings(
+    shapes: npt.NDArray[np.int64],
+    element_counts: npt.NDArray[np.int64],
+    elements: npt.NDArray[np.float64],
+    is_null: npt.NDArray[np.bool_],
+    column: str,
+) -> pa.BinaryArray:
+    dimensions = shapes.shape[1]
+    header_words = (dimensions + 1) // 2
+    word_lengths = header_words + element_counts
+    header_positions = (np.cumsum(word_lengths) - word_lengths)[:, None] + np.arange(header_words)
+    words = np.empty(int(word_lengths.sum()), dtype="<u8")
+    if words.nbytes > _LARGEST_BYTES:
         raise InvalidInputError(
-            f"{type(rows).__name__} cannot be written; give an Arrow table, a record batch reader or batches"
+            f"the arrays of column {column!r} take {words.nbytes:,} bytes in one row group, more than Arrow can hold in"
+            " one piece; write fewer rows per row group",
+            kind="TooLarge",
+            field=column,
         )
-    batches = _batches(rows)
-    first = next(batches, None)
-    if first is None:
-        raise no_rows()
-    return first.schema, _same_schema(first, batches)
+    headers = np.zeros((len(shapes), 2 * header_words), dtype="<i4")
+    headers[:, :dimensions] = shapes
+    is_element = np.ones(len(words), dtype=bool)
+    is_element[header_positions] = False
+    words[header_positions] = headers.view("<u8")
+    words[is_element] = elements.view("<u8")
+    offsets = np.zeros(len(is_null) + 1, dtype=np.int32)
+    row_bytes = np.zeros(len(is_null), dtype=np.int64)
+    row_bytes[~is_null] = word_lengths * _WORD_BYTES
+    np.cumsum(row_bytes, out=offsets[1:])
+    validity = pa.py_buffer(np.packbits(~is_null, bitorder="little").data) if is_null.any() else None
+    buffers = [validity, pa.py_buffer(offsets.data), pa.py_buffer(words.data)]
+    byte_strings: pa.BinaryArray = pa.Array.from_buffers(pa.binary(), len(is_null), buffers)  # type: ignore[assignment]
+    return byte_strings
 
 
-def no_rows() -> InvalidInputError:
-    """Return the error for data without rows."""
-    return InvalidInputError("there are no rows to write; a partition holds at least one", kind="NoRows")
+def _bits(flags: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    return np.asarray(flags.to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def split_rows(
-    schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, row_group_rows: int | None
-) -> Iterator[pa.Table]:
-    """Cut a stream into row groups; memory holds the rows of one row group and one batch."""
-    waiting: list[pa.RecordBatch] = []
-    waiting_rows = 0
-    for batch in batches:
-        rest = batch
-        while row_group_rows is not None and waiting_rows + rest.num_rows >= row_group_rows:
-            head = rest.slice(0, row_group_rows - waiting_rows)
-            yield pa.Table.from_batches([*waiting, head], schema=schema)
-            rest = rest.slice(head.num_rows)
-            waiting, waiting_rows = [], 0
-        if rest.num_rows:
-            waiting.append(rest)
-            waiting_rows += rest.num_rows
-    if waiting:
-        yield pa.Table.from_batches(waiting, schema=schema)
+def _ragged(column: str, row: int, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"row {row} of its row group holds no array in column {column!r}: {why}",
+        kind="RaggedArray",
+        field=column,
+        row=row,
+    )
 
 
-def sorted_batches(schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, timestamp: str) -> Iterator[pa.RecordBatch]:
-    """Collect all rows and sort them by a column, keeping the order of equal ones."""
-    table = pa.Table.from_batches(list(batches), schema=schema)
+def stored_table(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
+    """Convert the rows of one row group for the Parquet writer."""
+    arrays = [_stored_array(rows.column(column.name), column) for column in columns]
+    return pa.Table.from_arrays(arrays, schema=pa.schema([column.arrow_field() for column in columns]))
+
+
+def _stored_array(values: pa.ChunkedArray[Any], column: StoredColumn) -> Any:
     try:
-        order = pc.sort_indices(table.column(timestamp))  # stable, as Arrow documents
+        values.validate(full=True)  # text that is not UTF-8 would be stored unchanged and be unreadable
+        array = _converted(_in_one_piece(values), column)
     except pa.ArrowException as error:
         raise InvalidInputError(
-            f"rows cannot be sorted by column {timestamp!r}: {error}; cast it to a timestamp",
+            f"column {column.name!r} of Arrow type {values.type} cannot be stored as {column.type_name}: {error}",
             kind="DoesNotFit",
-            field=timestamp,
+            field=column.name,
         ) from error
-    yield from table.take(order).to_batches()
+    if column.is_required and array.null_count:  # only known now: the null may be in a dictionary
+        why = "the designated timestamp is never null" if column.tag is TypeTag.TIMESTAMP else "it is never null"
+        raise InvalidInputError(
+            f"column {column.name!r} of type {column.type_name} has {array.null_count:,} nulls, but {why}; fill them or"
+            " drop their rows first",
+            kind="NullValue",
+            field=column.name,
+        )
+    return array
 
 
-class TimeOrder:
-    """Checks that the designated timestamp never decreases, and keeps the first and the last one.
-
-    Args:
-        least: The last timestamp of the preceding rows; None where there are none.
-    """
-
-    def __init__(self, *, least: int | None = None) -> None:
-        self._rows = 0
-        self._least = least
-        self.first: int | None = None
-        self.last: int | None = None
-
-    def check(self, timestamps: pa.ChunkedArray[Any]) -> None:
-        """Check the timestamps of the next row group: one piece without nulls, in the unit of the column."""
-        chunk: Any = timestamps.chunk(0)
-        times: npt.NDArray[np.int64] = numbers_to_numpy(chunk, np.int64)
-        ahead = self._least if self.last is None else self.last
-        previous = np.concatenate(([times[0] if ahead is None else ahead], times[:-1]))
-        backward = np.flatnonzero(times < previous)
-        if len(backward):
-            row = int(backward[0])
-            raise self._not_sorted(row, f"its timestamp {times[row]} lies before {previous[row]}")
-        self.first = int(times[0]) if self.first is None else self.first
-        self.last = int(times[-1])
-        self._rows += len(times)
-
-    def check_end(self, following: tuple[int, int] | None) -> None:
-        """Check that the last row is not later than the row group that follows."""
-        if self.last is not None and following is not None and self.last > following[0]:
-            raise self._not_sorted(-1, f"its timestamp {self.last} lies behind {following[0]} of the next row group")
-
-    def _not_sorted(self, row: int, why: str) -> InvalidInputError:
-        number = self._rows + row
-        if number == 0:
-            why += " of the last row before it in the partition; rows in between have to replace their row group"
-        elif row >= 0:
-            why += f" of row {number - 1}; sort the rows, or use the option sort"
-        return InvalidInputError(f"row {number} is out of order: {why}", kind="NotSorted", row=number)
+def _converted(array: Any, column: StoredColumn) -> Any:
+    if column.tag is TypeTag.ARRAY:
+        dimensions = array_dimensions(column.type_code)
+        return encode_raw_arrays(exact_cast(array, _list_type(dimensions)), dimensions=dimensions, column=column.name)
+    if pa.types.is_dictionary(column.storage):
+        return _symbols(exact_cast(array, pa.string()), column)
+    if isinstance(column.storage, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(column.storage, exact_cast(array, column.storage.storage_type))
+    if is_decimal(column.tag):  # the storage type has more digits than the type
+        array = exact_cast(array, decimal_storage(*decimal_precision_scale(column.type_code)))
+    return exact_cast(array, column.storage)
 
 
-def _batches(rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    for item in rows:
-        if isinstance(item, pa.RecordBatch):
-            yield item
-        elif isinstance(item, pa.Table):
-            yield from item.to_batches() or [pa.RecordBatch.from_pylist([], schema=item.schema)]
-        else:
-            raise InvalidInputError(f"expected Arrow batches or tables, got {type(item).__name__}")
+def _symbols(values: Any, column: StoredColumn) -> Any:
+    """Encode strings with a dictionary: of the distinct values, or of the table's symbols up to the last used one."""
+    if column.symbols is None:
+        # Encode again even if they have a dictionary: it may hold one value twice, or values that no row has.
+        return values.dictionary_encode()
+    keys: Any = pc.index_in(values, value_set=column.symbols)
+    if keys.null_count > values.null_count:
+        unknown = values.filter(pc.and_(keys.is_null(), values.is_valid()))[0].as_py()
+        raise InvalidInputError(
+            f"column {column.name!r} holds {unknown!r}, which is none of the {len(column.symbols):,} symbols of the table",
+            kind="UnknownSymbol",
+            field=column.name,
+        )
+    last_key = pc.max(keys).as_py()
+    return pa.DictionaryArray.from_arrays(keys, column.symbols.slice(0, 0 if last_key is None else last_key + 1))
 
 
-def _same_schema(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    for number, batch in enumerate(batches, start=1):
-        if not batch.schema.equals(first.schema):
-            raise InvalidInputError(
-                f"batch {number} has other columns than the first one: {batch.schema}", kind="SchemaMismatch"
-            )
-        yield batch
+def _in_one_piece(values: pa.ChunkedArray[Any]) -> Any:
+    if isinstance(values.type, pa.BaseExtensionType):
+        chunks: Any = values.chunks
+        storage: Any = values.type.storage_type
+        return pa.chunked_array([chunk.storage for chunk in chunks], storage).combine_chunks()
+    if pa.types.is_dictionary(values.type):
+        # Together the dictionaries may have more values than their keys can count.
+        dictionaries: list[Any] = values.chunks
+        values = pa.chunked_array([chunk.dictionary_decode() for chunk in dictionaries], values.type.value_type)
+    return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
+
+
+def _list_type(dimensions: int) -> pa.DataType:
+    list_type: pa.DataType = pa.float64()
+    for _ in range(dimensions):
+        list_type = pa.list_(list_type)
+    return list_type

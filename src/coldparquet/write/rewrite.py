@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coldparquet.catalog.caches import NO_CACHES
 from coldparquet.catalog.catalogue import Catalogue
@@ -18,17 +19,15 @@ from coldparquet.catalog.packed import CatalogueFile
 from coldparquet.catalog.pages import PageFiles
 from coldparquet.catalog.partition import Partition, PartitionMetadata, look_up_sidecar
 from coldparquet.catalog.snapshot import TableSnapshot
-from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
+from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
 from coldparquet.concurrency import wait_in_thread
-from coldparquet.decode.arrow import PLAIN_TEXT, TEXT_AS_STORED, arrow_field, arrow_type
-from coldparquet.errors import FormatError, InternalError, UnsupportedError
+from coldparquet.decode.arrow import PLAIN_TEXT, arrow_field, strings_to_arrow
+from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format.fetch import FooterFetch
-from coldparquet.format.footer_edit import FooterBytes, rewritten_footer
-from coldparquet.format.page_headers import count_pages, offset_index_span
+from coldparquet.format.footer_edit import FooterBytes
 from coldparquet.format.parquet_footer import (
     DERIVED_CODES,
     encode_questdb_json,
-    frame_footer,
     parse_footer,
     parse_questdb_json,
 )
@@ -41,21 +40,22 @@ from coldparquet.plan.columns import table_columns
 from coldparquet.plan.model import StoreSpeed
 from coldparquet.scan.model import Question
 from coldparquet.storage.requests import RangeRequest
+from coldparquet.storage.transfer import MemoryBudget
 from coldparquet.table_scan import Scan
-from coldparquet.write.columns import StoredColumn, decimal_of_width
-from coldparquet.write.files import NewFile
-from coldparquet.write.parquet import RowGroupWriter, TimeOrder, split_rows
-from coldparquet.write.partition import sidecar_content_of_file, write_pages_file
-from coldparquet.write.values import stored_table
+from coldparquet.write.columns import column_of_file
+from coldparquet.write.files import LocalFiles
+from coldparquet.write.parquet import stored_table
+from coldparquet.write.partition import KeptMetadata, StoredRows, encode_partition, place_partition
+from coldparquet.write.rows import split_rows
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Executor
 
     import numpy.typing as npt
 
-    from coldparquet.catalog.table_files import PartitionLocation
+    from coldparquet.catalog.table_files import PartitionLocation, TableFiles
     from coldparquet.format.parquet_footer import ParquetFooter, QuestdbMetadata
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.sidecar_writer import SidecarContent
@@ -63,133 +63,97 @@ if TYPE_CHECKING:
     from coldparquet.scan.stream import BatchStream
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.checked import CheckedStore
-    from coldparquet.write.files import FileOperations
+    from coldparquet.write.columns import StoredColumn
     from coldparquet.write.options import WriteOptions
-    from coldparquet.write.table_symbols import TableSymbols
+    from coldparquet.write.partition import CarriedFile, WrittenPartition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewrittenFiles:
-    """The new files of one partition."""
+async def rewrite_partition(  # noqa: PLR0913 - mostly keyword arguments
+    path: str,
+    source: RewriteSource,
+    scan: Scan,
+    *,
+    store: ObjectStore,
+    files: LocalFiles | None,
+    options: WriteOptions,
+    carried: Sequence[CarriedFile],
+    memory_limit_bytes: int,
+    on_rows: Callable[[int], None],
+) -> WrittenPartition:
+    """Write all rows of a scan into a new directory.
 
-    parquet_size_bytes: int
-    sidecar_size_bytes: int
-    pages_size_bytes: int | None
-    """None unless a ``_pages`` was written."""
-    row_group_count: int
-    page_count: int | None
-    """Data pages; None without a page index."""
+    Memory holds the rows in the stream, and those of one old and one new row group. Requests: those of the scan, and of
+    :func:`~coldparquet.write.partition.place_partition`.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionRewriter:
-    """Writes the files of one partition into a local directory. Blocks, while the event loop fetches and decodes.
-
-    Memory holds the rows in the stream, and those of one old and one new row group.
+    Args:
+        path: The directory.
+        source: What the new files take over.
+        scan: Its rows as they are stored, of :func:`scan_as_stored`.
+        store: Of the directory.
+        files: How to write to the local disk; None on an object store.
+        options: How to store the rows.
+        carried: More files of the new version.
+        memory_limit_bytes: For uploads.
+        on_rows: Called in the event loop with the number of rows of each written row group.
     """
+    loop = asyncio.get_running_loop()
+    on_disk = files or LocalFiles()
+    async with scan.batches() as stream:
 
-    source: RewriteSource
-    stream: BatchStream
-    """Its rows as they are stored; open."""
-    schema: pa.Schema
-    """Of the stream."""
-    loop: asyncio.AbstractEventLoop
-    """The event loop of the stream."""
-    options: WriteOptions
-    files: FileOperations
-    on_rows: Callable[[int], None]
-    """Called in the event loop with the number of rows of each written row group."""
+        def row_groups(give_up: threading.Event) -> Iterator[pa.Table]:
+            for group in split_rows(
+                scan.schema, _batches(stream, loop, give_up), row_group_rows=options.row_group_rows
+            ):
+                yield _stored(group, source.columns)
+                loop.call_soon_threadsafe(on_rows, group.num_rows)
 
-    def write(self, directory: str, give_up: threading.Event) -> RewrittenFiles:
-        """Write and flush the files."""
-        data = NewFile(f"{directory}/{DATA_FILE}", self.files)
-        footer = self._write_data(data, give_up)
-        sidecar = NewFile(f"{directory}/{SIDECAR_FILE}", self.files)
-        described = self._encode_sidecar(data.path, footer)
-        sidecar.append(described)
-        sidecar.flush()
-        pages_bytes = write_pages_file(data.path, footer, described, self.files) if self.options.pages else None
-        return RewrittenFiles(
-            parquet_size_bytes=data.size_bytes,
-            sidecar_size_bytes=sidecar.size_bytes,
-            pages_size_bytes=pages_bytes,
-            row_group_count=len(footer.row_groups),
-            page_count=_count_pages(data.path, footer),
-        )
-
-    def copy(self, path: str, pieces: Iterator[Coroutine[Any, Any, bytes]], give_up: threading.Event) -> None:
-        """Write and flush one more file from pieces in order."""
-        file = NewFile(path, self.files)
-        for piece in pieces:
-            file.append(wait_in_thread(piece, self.loop, give_up))
-        file.flush()
-
-    def _write_data(self, data: NewFile, give_up: threading.Event) -> ParquetFooter:
-        source, timestamp = self.source, self.source.timestamp
-        order, row_count = TimeOrder(), 0
-        with RowGroupWriter(
-            data.append, start=0, columns=source.columns, options=self.options, sorted_by=timestamp
-        ) as writer:
-            batches = self._batches(give_up)
-            for group in split_rows(self.schema, batches, row_group_rows=self.options.row_group_rows):
-                if give_up.is_set():
-                    raise asyncio.CancelledError
-                stored = self._stored(group)
-                if timestamp is not None:
-                    order.check(stored.column(timestamp))
-                writer.write(stored)
-                row_count += group.num_rows
-                self.loop.call_soon_threadsafe(self.on_rows, group.num_rows)
-            written = writer.finish(source.questdb_json or "{}")
-        before = source.footer
-        if row_count != before.parsed.row_count:
-            raise InternalError(f"{row_count} of {before.parsed.row_count} rows were written", path=data.path)
-        content = rewritten_footer(
-            FooterBytes(content=written.content, offset=written.offset, path=data.path),
-            before.stored,
-            questdb_json=source.questdb_json,
-        )
-        data.append(frame_footer(content))
-        data.flush()
-        return parse_footer(content, path=data.path, offset=written.offset)
-
-    def _batches(self, give_up: threading.Event) -> Iterator[pa.RecordBatch]:
-        while (rows := wait_in_thread(self.stream.next_row_group(), self.loop, give_up)) is not None:
-            yield from rows.to_batches()
-
-    def _stored(self, rows: pa.Table) -> pa.Table:
-        """Convert rows for the Parquet writer; arrays are already encoded as byte strings."""
-        columns = self.source.columns
-        is_raw = [
-            column.tag is TypeTag.ARRAY and pa.types.is_binary(rows.schema.field(column.name).type)
-            for column in columns
-        ]
-        converted = stored_table(rows, [column for column, raw in zip(columns, is_raw, strict=True) if not raw])
-        arrays = [
-            rows.column(column.name).combine_chunks() if raw else converted.column(column.name)
-            for column, raw in zip(columns, is_raw, strict=True)
-        ]
-        return pa.Table.from_arrays(arrays, schema=pa.schema([column.arrow_field() for column in columns]))
-
-    def _encode_sidecar(self, data_path: str, footer: ParquetFooter) -> bytes:
-        content, inherited = sidecar_content_of_file(data_path, footer), self.source.inherited
-        tokens = [entry for entry in inherited.scratchpad if entry.code not in DERIVED_CODES]
-        return encode_sidecar(
-            replace(
-                content,
-                squash_tracker=inherited.squash_tracker,
-                seq_txn=inherited.seq_txn,
-                scratchpad=[*content.scratchpad, *tokens],
+        def encode(directory: str, give_up: threading.Event) -> WrittenPartition:
+            rows = StoredRows(
+                columns=source.columns,
+                timestamp=source.kept.sidecar.designated_timestamp,
+                row_groups=row_groups(give_up),
+                kept=source.kept,
             )
+            return encode_partition(directory, rows, options=options, files=on_disk, give_up=give_up)
+
+        return await place_partition(
+            path,
+            encode,
+            store=store if files is None else None,
+            files=on_disk,
+            check_is_free=partial(_check_is_free, path),
+            carried=carried,
+            memory=MemoryBudget(memory_limit_bytes),
         )
 
 
-def _count_pages(path: str, footer: ParquetFooter) -> int | None:
-    span = offset_index_span(footer)
-    if span is None:
-        return None
-    with Path(path).open("rb") as file:
-        return count_pages(footer, os.pread(file.fileno(), span.length_bytes, span.start), span)
+def _batches(
+    stream: BatchStream, loop: asyncio.AbstractEventLoop, give_up: threading.Event
+) -> Iterator[pa.RecordBatch]:
+    while (rows := wait_in_thread(stream.next_row_group(), loop, give_up)) is not None:
+        yield from rows.to_batches()
+
+
+def _stored(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
+    """Convert rows for the Parquet writer; arrays are already encoded as byte strings."""
+    is_raw = [
+        column.tag is TypeTag.ARRAY and pa.types.is_binary(rows.schema.field(column.name).type) for column in columns
+    ]
+    converted = stored_table(rows, [column for column, raw in zip(columns, is_raw, strict=True) if not raw])
+    arrays = [
+        rows.column(column.name).combine_chunks() if raw else converted.column(column.name)
+        for column, raw in zip(columns, is_raw, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=pa.schema([column.arrow_field() for column in columns]))
+
+
+def _check_is_free(path: str) -> None:
+    if os.path.lexists(path):
+        raise InvalidInputError(
+            "there is something already: another compaction may be at work; run it again",
+            kind="AlreadyExists",
+            path=path,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,20 +182,12 @@ class PartitionFooter:
 class RewriteSource:
     """Everything but the rows that a partition's new files take from its old ones."""
 
-    footer: PartitionFooter
-    inherited: SidecarContent
-    """The old sidecar; the new one takes everything from it but the row groups."""
+    location: PartitionLocation
+    kept: KeptMetadata
     columns: tuple[StoredColumn, ...]
     """How all columns of the file are stored, including those that the table has since dropped."""
-    questdb_json: str | None
-    """QuestDB's metadata of the columns for the new file."""
     bloom_columns: tuple[str, ...]
     """Columns that have bloom filters."""
-
-    @property
-    def timestamp(self) -> int | None:
-        """Index of the designated timestamp, by which the rows are sorted."""
-        return self.inherited.designated_timestamp
 
 
 async def read_footer(store: ObjectStore, location: PartitionLocation, options: ReadOptions) -> PartitionFooter:
@@ -299,18 +255,22 @@ async def read_rewrite_source(
         if chunk.bloom_filter_offset is not None
     }
     return RewriteSource(
-        footer=footer,
-        inherited=inherited,
+        location=location,
+        kept=KeptMetadata(
+            footer=footer.stored,
+            row_count=footer.parsed.row_count,
+            questdb_json=None if questdb is None else encode_questdb_json(questdb),
+            sidecar=inherited,
+        ),
         columns=tuple(columns),
-        questdb_json=None if questdb is None else encode_questdb_json(questdb),
         bloom_columns=tuple(columns[index].name for index in sorted(with_bloom)),
     )
 
 
 def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOptions, executor: Executor) -> Scan:
     """Make a scan of all rows of a partition, in order, with values as they are stored."""
-    location = source.footer.location
-    sidecar = _sidecar(values_as_stored(source.inherited), location)
+    location = source.location
+    sidecar = _sidecar(values_as_stored(source.kept.sidecar), location)
     columns = table_columns(sidecar)
     options = replace(options, symbols="string", strings="string")
     cached = NO_CACHES.above(store)
@@ -399,27 +359,18 @@ def _check_order(sidecar: Sidecar) -> None:
 
 
 def _stored_column(sidecar: Sidecar, footer: PartitionFooter, index: int) -> StoredColumn:
-    descriptor, column_type = sidecar.column(index), sidecar.column_type(index)
+    descriptor = sidecar.column(index)
     leaf = footer.parsed.leaves[index]
     is_questdb = footer.questdb is not None
     if leaf.physical_type is PhysicalType.INT96 or (leaf.max_rep_level and not is_questdb):
         raise _unsupported(sidecar, leaf.name, "INT96 timestamps, and lists in files of other writers, are only read")
-    storage: Any = arrow_type(column_type, text=TEXT_AS_STORED)
-    if is_decimal(column_type.tag):
-        if leaf.physical_type is not PhysicalType.FIXED_LEN_BYTE_ARRAY:
-            raise _unsupported(sidecar, leaf.name, f"decimals stored as {leaf.physical_type.name} are only read")
-        storage = decimal_of_width(leaf.fixed_byte_length, column_type.arrow.scale)
-    elif column_type.tag is TypeTag.ARRAY:
-        storage = pa.binary()
-    elif column_type.tag is TypeTag.UUID:
-        storage = pa.uuid()  # QuestDB reads them by their annotation
-    return StoredColumn(
-        name=leaf.name,
-        type_code=descriptor.type_code,
-        id=leaf.field_id if descriptor.id < 0 else descriptor.id,
-        storage=storage,
-        is_required=leaf.max_def_level == 0,
-    )
+    tag = sidecar.column_type(index).tag
+    if is_decimal(tag) and leaf.physical_type is not PhysicalType.FIXED_LEN_BYTE_ARRAY:
+        raise _unsupported(sidecar, leaf.name, f"decimals stored as {leaf.physical_type.name} are only read")
+    column = column_of_file(sidecar, leaf, index)
+    if tag is TypeTag.UUID:
+        column = replace(column, storage=pa.uuid())  # QuestDB reads them by their annotation
+    return column if descriptor.id < 0 else replace(column, id=descriptor.id)
 
 
 def _unsupported(sidecar: Sidecar, column: str, why: str) -> UnsupportedError:
@@ -429,3 +380,44 @@ def _unsupported(sidecar: Sidecar, column: str, why: str) -> UnsupportedError:
         path=sidecar.path,
         field=column,
     )
+
+
+class TableSymbols:
+    """Symbols of one state of a table; each dictionary is fetched on first use and then kept.
+
+    Args:
+        store: The table's store; it should pin versions.
+        path: The table's directory.
+        files: The state, with its column versions; None for a directory of partitions without a transaction file.
+    """
+
+    def __init__(self, store: ObjectStore, path: str, files: TableFiles | None) -> None:
+        self._files = files
+        self._dictionaries = SymbolDictionaries(store, path)
+        self._loaded: dict[int, pa.StringArray] = {}
+
+    async def of(self, column_id: int) -> pa.StringArray | None:
+        """Return the symbols of a column; None if the table has no SYMBOL column of this id (any more).
+
+        Requests: 2 the first time.
+        """
+        if self._files is None:
+            return None
+        if column_id not in self._loaded:
+            strings = await self._dictionaries.of_column(column_id, self._files)
+            if strings is None:
+                return None
+            [name] = (column.name for column in self._files.metadata.columns if column.writer_index == column_id)
+            self._loaded[column_id] = _unique(strings_to_arrow(strings), name)
+        return self._loaded[column_id]
+
+
+def _unique(symbols: pa.StringArray, column: str) -> pa.StringArray:
+    """Refuse symbols that are equal in UTF-8: QuestDB distinguishes half surrogates, which UTF-8 cannot represent."""
+    if pc.count_distinct(symbols).as_py() < len(symbols):
+        raise UnsupportedError(
+            f"two symbols of column {column!r} are the same text, so that nobody can tell which key a row had",
+            kind="AmbiguousSymbols",
+            field=column,
+        )
+    return symbols

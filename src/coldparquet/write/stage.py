@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from coldparquet.catalog.table_files import read_table_files
 from coldparquet.concurrency import run_to_end
@@ -25,10 +25,9 @@ from coldparquet.table_scan import Scan
 from coldparquet.write.begin import write_conflict
 from coldparquet.write.columns import check_same_columns, conformed
 from coldparquet.write.files import open_place
-from coldparquet.write.parquet import schema_and_batches
 from coldparquet.write.partition import write_partition
-from coldparquet.write.sort import RunWriter, SortedRuns, merge_sorted, partitions_of, read_run
-from coldparquet.write.table_symbols import TableSymbols
+from coldparquet.write.rewrite import TableSymbols
+from coldparquet.write.rows import RunWriter, SortedRuns, merge_sorted, partitions_of, read_run, schema_and_batches
 
 if TYPE_CHECKING:
     import threading
@@ -40,19 +39,17 @@ if TYPE_CHECKING:
     from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.format.table_metadata import MetadataColumn
-    from coldparquet.options import StoreOptions
-    from coldparquet.storage.base import ObjectStore
     from coldparquet.table import Table
     from coldparquet.write.begin import TableShape, TableWrite
-    from coldparquet.write.files import FileOperations, TablePlace
-    from coldparquet.write.parquet import Rows
+    from coldparquet.write.files import Access, LocalFiles, TablePlace
+    from coldparquet.write.rows import Rows
 
 
 _SCANS_AT_ONCE = 8
 """Most partitions that are read at the same time."""
 
 
-class ExistingRows:
+class _ExistingRows:
     """The rows of a table when a write began.
 
     Args:
@@ -93,7 +90,7 @@ class ExistingRows:
 
 
 @asynccontextmanager
-async def existing_rows(place: TablePlace, write: TableWrite) -> AsyncIterator[ExistingRows | None]:
+async def _existing_rows(place: TablePlace, write: TableWrite) -> AsyncIterator[_ExistingRows | None]:
     """Open the table to which rows are added; None where no existing rows must stay.
 
     Requests: those of opening a table.
@@ -109,16 +106,7 @@ async def existing_rows(place: TablePlace, write: TableWrite) -> AsyncIterator[E
         if files is None:
             raise write_conflict(place.path)
         write.check_state(files.transaction, place.path)
-        yield ExistingRows(table, write.shape())
-
-
-async def spool_part(place: TablePlace, write: TableWrite, directory_path: str, path: str) -> None:
-    """Copy the rows of a staged part into a sorted run. Requests: those of a scan of it."""
-    options = _read_options(write)
-    async with open_partition(
-        directory_path, store=place.bare_store, options=options, store_options=place.store_options
-    ) as part:
-        await _spool(part.scan(), path, write.shape())
+        yield _ExistingRows(table, write.shape())
 
 
 def floor_of(record: PartitionRecord, shape: TableShape) -> int:
@@ -188,16 +176,14 @@ class StagedPart:
     """The same of the last row."""
 
 
-async def stage_rows(  # noqa: PLR0913 - mostly keyword arguments
+async def stage_rows(
     write: TableWrite,
     rows: Rows,
     *,
     attempt: int,
     clustered: bool,
-    storage_options: Mapping[str, Any] | None = None,
-    store_options: StoreOptions | None = None,
-    store: ObjectStore | None = None,
-    files: FileOperations | None = None,
+    files: LocalFiles | None = None,
+    **access: Unpack[Access],
 ) -> tuple[StagedPart, ...]:
     """Write the rows of one task: one directory for each of their partitions.
 
@@ -213,10 +199,8 @@ async def stage_rows(  # noqa: PLR0913 - mostly keyword arguments
         rows: In any order; equal timestamps keep theirs.
         attempt: A number unique among the tasks of this write and their attempts; Spark calls it the task attempt id.
         clustered: Whether no other task has rows of the same partitions. Parts are then whole, and need no joining.
-        storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
-        store_options: Retries and timeouts.
-        store: A store of your own; ``write.url`` is then a path in it. It stays open.
         files: How to write to the local disk; for tests.
+        **access: How to reach the store.
 
     Returns:
         The parts, in time order.
@@ -236,36 +220,21 @@ async def stage_rows(  # noqa: PLR0913 - mostly keyword arguments
             raise
         return ()
     check_same_columns(shape.schema, schema, path=shown_url(write.url))
-    version = write.versions.first + 2 * attempt
-    async with AsyncExitStack() as opened:
-        place = await opened.enter_async_context(
-            open_place(write.url, storage_options=storage_options, store_options=store_options, store=store)
-        )
-        directory = opened.enter_context(tempfile.TemporaryDirectory(prefix="coldparquet-"))
+    with tempfile.TemporaryDirectory(prefix="coldparquet-") as directory:
         runs = SortedRuns(directory, timestamp=shape.timestamp, memory_limit_bytes=write.memory_limit_bytes)
         await run_to_end(partial(_collect, batches, runs, shape))
-        existing = await opened.enter_async_context(existing_rows(place, write)) if clustered else None
-        stager = _Stager(
-            place=place,
-            write=write,
-            shape=shape,
-            version=version,
-            symbols=await _symbol_keys(place, write),
-            directory=directory,
-            files=files,
-        )
-        return await stager.stage(runs.merged(), existing, is_whole=clustered)
+        version = write.versions.first + 2 * attempt
+        async with _open_stager(write, version, has_all_rows=clustered, files=files, **access) as stager:
+            return await stager.stage(runs.merged(), is_whole=clustered)
 
 
-async def join_parts(  # noqa: PLR0913 - mostly keyword arguments
+async def join_parts(
     write: TableWrite,
     parts: Sequence[StagedPart],
     *,
     attempt: int,
-    storage_options: Mapping[str, Any] | None = None,
-    store_options: StoreOptions | None = None,
-    store: ObjectStore | None = None,
-    files: FileOperations | None = None,
+    files: LocalFiles | None = None,
+    **access: Unpack[Access],
 ) -> tuple[StagedPart, ...]:
     """Merge the parts of each partition, and the rows that the table has for it, into one.
 
@@ -274,43 +243,36 @@ async def join_parts(  # noqa: PLR0913 - mostly keyword arguments
     Requests: none if all parts are whole. Otherwise those of opening the table, of a scan of each part and of its
     partition, and of writing it once more. A single part to which nothing is added takes none.
 
-    Args:
-        write: From ``begin_write``.
-        parts: All parts of some of the partitions.
-        attempt: A number unique among the calls for this write; it may be that of a task.
-        storage_options: As for :func:`stage_rows`, and so are all others.
-        store_options: As above.
-        store: As above.
-        files: As above.
-
-    Returns:
-        One whole part for each partition, in time order.
-
-    Raises:
-        ColdParquetError: As for :func:`stage_rows`.
+    Arguments and errors are those of :func:`stage_rows`; ``attempt`` is unique among the calls for this write, and may be
+    that of a task. ``parts`` are all parts of some of the partitions. Returns one whole part for each, in time order.
     """
-    shape = write.shape()
     of_partition: dict[int, list[StagedPart]] = {}
     for part in parts:
         of_partition.setdefault(part.timestamp, []).append(part)
     if len(of_partition) == len(parts) and all(part.is_whole for part in parts):
         return tuple(of_partition[timestamp][0] for timestamp in sorted(of_partition))
+    version = write.versions.first + 2 * attempt + 1
+    async with _open_stager(write, version, has_all_rows=True, files=files, **access) as stager:
+        return tuple([await stager.join(of_partition[timestamp]) for timestamp in sorted(of_partition)])
+
+
+@asynccontextmanager
+async def _open_stager(
+    write: TableWrite, version: int, *, has_all_rows: bool, files: LocalFiles | None, **access: Unpack[Access]
+) -> AsyncIterator[_Stager]:
+    """Open the table for a block. Requests: those of opening it where existing rows must stay, and of symbol keys."""
     async with AsyncExitStack() as opened:
-        place = await opened.enter_async_context(
-            open_place(write.url, storage_options=storage_options, store_options=store_options, store=store)
-        )
-        directory = opened.enter_context(tempfile.TemporaryDirectory(prefix="coldparquet-"))
-        existing = await opened.enter_async_context(existing_rows(place, write))
-        stager = _Stager(
+        place = await opened.enter_async_context(open_place(write.url, **access))
+        yield _Stager(
             place=place,
             write=write,
-            shape=shape,
-            version=write.versions.first + 2 * attempt + 1,
+            shape=write.shape(),
+            version=version,
+            existing=await opened.enter_async_context(_existing_rows(place, write)) if has_all_rows else None,
             symbols=await _symbol_keys(place, write),
-            directory=directory,
+            directory=opened.enter_context(tempfile.TemporaryDirectory(prefix="coldparquet-")),
             files=files,
         )
-        return tuple([await stager.join(of_partition[timestamp], existing) for timestamp in sorted(of_partition)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,14 +283,14 @@ class _Stager:
     write: TableWrite
     shape: TableShape
     version: int
+    existing: _ExistingRows | None
+    """Rows to which those of a whole partition are added; None where none must stay."""
     symbols: Mapping[str, pa.StringArray]
     directory: str
     """Directory on the local disk, for runs."""
-    files: FileOperations | None
+    files: LocalFiles | None
 
-    async def stage(
-        self, rows: Iterable[pa.RecordBatch], existing: ExistingRows | None, *, is_whole: bool
-    ) -> tuple[StagedPart, ...]:
+    async def stage(self, rows: Iterable[pa.RecordBatch], *, is_whole: bool) -> tuple[StagedPart, ...]:
         """Write sorted rows, several small partitions at once."""
         shape = self.shape
         groups = partitions_of(
@@ -339,7 +301,7 @@ class _Stager:
 
         async def write_one(timestamp: int, batches: Iterable[pa.RecordBatch]) -> StagedPart:
             try:
-                return await self._write(timestamp, batches, existing, is_whole=is_whole)
+                return await self._write(timestamp, batches, is_whole=is_whole)
             finally:
                 slots.release()
 
@@ -357,30 +319,34 @@ class _Stager:
             raise errors.exceptions[0] from errors.exceptions[0].__cause__
         return tuple(task.result() for task in writing)
 
-    async def join(self, parts: Sequence[StagedPart], existing: ExistingRows | None) -> StagedPart:
+    async def join(self, parts: Sequence[StagedPart]) -> StagedPart:
         """Merge the parts of one partition with each other and with the existing rows."""
-        timestamp, has_existing = parts[0].timestamp, existing is not None and existing.has(parts[0].timestamp)
+        timestamp = parts[0].timestamp
         if len(parts) > 1 and any(part.is_whole for part in parts):
             raise InternalError("several tasks say that they have all rows of a partition", path=self.write.url)
         if parts[0].is_whole:
             return parts[0]
-        if len(parts) == 1 and not has_existing:
+        if len(parts) == 1 and (self.existing is None or not self.existing.has(timestamp)):
             return replace(parts[0], is_whole=True)
         runs = []
         for number, part in enumerate(parts):
             runs.append(f"{self.directory}/{timestamp}-{number}.run")
-            await spool_part(self.place, self.write, self._directory_path(timestamp, part.version), runs[-1])
-        return await self._write(timestamp, self._merged(runs), existing, is_whole=True)
+            async with open_partition(
+                self._directory_path(timestamp, part.version),
+                store=self.place.bare_store,
+                options=_read_options(self.write),
+                store_options=self.place.store_options,
+            ) as staged:
+                await _spool(staged.scan(), runs[-1], self.shape)
+        return await self._write(timestamp, self._merged(runs), is_whole=True)
 
-    async def _write(
-        self, timestamp: int, rows: Iterable[pa.RecordBatch], existing: ExistingRows | None, *, is_whole: bool
-    ) -> StagedPart:
+    async def _write(self, timestamp: int, rows: Iterable[pa.RecordBatch], *, is_whole: bool) -> StagedPart:
         """Write one partition: these rows, and the existing ones if they stay."""
         existing_row_count = 0
         path = f"{self.directory}/{timestamp}.run"
-        if existing is not None and existing.has(timestamp):
-            existing_row_count = existing.row_count(timestamp)
-            await existing.spool(timestamp, path)
+        if self.existing is not None and self.existing.has(timestamp):
+            existing_row_count = self.existing.row_count(timestamp)
+            await self.existing.spool(timestamp, path)
             rows = merge_sorted([read_run(path), rows], timestamp=self.shape.timestamp)
         written = await write_partition(
             self._directory_path(timestamp, self.version),

@@ -17,10 +17,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,6 @@ import pyarrow.compute as pc
 
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
 from coldparquet.concurrency import run_to_end
-from coldparquet.decode.arrow import DICTIONARY_TYPE, TEXT_AS_STORED, arrow_type
 from coldparquet.errors import FormatError, InternalError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.format.fetch import FooterFetch
 from coldparquet.format.footer_edit import FooterBytes, KeptRowGroup, NewRowGroup, splice_footers, with_schema_of
@@ -37,24 +36,16 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_update import footer_content_difference, plan_sidecar_update
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.format.type_codes import TypeTag, is_decimal
+from coldparquet.format.type_codes import is_decimal
 from coldparquet.storage.local import LocalStore, translated_errors
 from coldparquet.storage.open import open_store
 from coldparquet.storage.urls import shown_url
-from coldparquet.write.columns import StoredColumn, decimal_of_width, with_symbols
-from coldparquet.write.files import FileOperations, LocalFiles, exclusive_lock
+from coldparquet.write.columns import StoredColumn, column_of_file, with_symbols
+from coldparquet.write.files import LocalFiles, exclusive_lock
 from coldparquet.write.options import WriteOptions
-from coldparquet.write.parquet import (
-    RowGroupWriter,
-    TimeOrder,
-    no_rows,
-    questdb_json,
-    schema_and_batches,
-    sorted_batches,
-    split_rows,
-)
-from coldparquet.write.partition import sidecar_content_of_file
-from coldparquet.write.values import stored_table
+from coldparquet.write.parquet import questdb_json, stored_table, write_row_groups
+from coldparquet.write.partition import WrittenPartition, sidecar_content_of_file
+from coldparquet.write.rows import TimeOrder, in_time_order, no_rows, schema_and_batches, sorted_batches, split_rows
 
 if TYPE_CHECKING:
     import threading
@@ -62,14 +53,19 @@ if TYPE_CHECKING:
 
     from coldparquet.format.footer_edit import SplicedFooter
     from coldparquet.format.parquet_footer import ParquetFooter
+    from coldparquet.format.parquet_schema import SchemaLeaf
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.ranges import ByteRange, SuffixRange
-    from coldparquet.write.parquet import Rows
+    from coldparquet.write.rows import Rows
 
 
 _FOOTER_GUESS_BYTES = 64 * 1024
 _NEW_SIDECAR = "._pm.coldparquet"
 """Name of a sidecar while it is written; a rename makes it the sidecar."""
+
+
+_Bounds: TypeAlias = list[tuple[int, int] | None]
+"""First and last designated timestamp of each row group, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +94,7 @@ class ExistingPartition:
         """Indexes of the columns that the sidecar marks as all ASCII."""
         return tuple(index for index, column in enumerate(self.sidecar.columns) if column.is_ascii)
 
-    def time_bounds(self) -> list[tuple[int, int] | None]:
+    def time_bounds(self) -> _Bounds:
         """Return the first and the last designated timestamp of each row group.
 
         None for row groups without rows, and for all where there is no designated timestamp.
@@ -124,7 +120,7 @@ def read_partition(
     *,
     committed_parquet_bytes: int | None,
     symbols: Mapping[str, Sequence[str] | pa.Array[Any]],
-    files: FileOperations,
+    files: LocalFiles,
 ) -> ExistingPartition:
     """Read the state before an update; first write the sidecar if there is none.
 
@@ -150,7 +146,8 @@ def read_partition(
         )
     footer = _read_footer(data_path, sidecar.parquet_size_bytes)
     _check_order(sidecar)
-    columns = with_symbols(_stored_columns(sidecar, _parsed(footer)), symbols)
+    leaves = enumerate(_parsed(footer).leaves)
+    columns = with_symbols([_stored_column(sidecar, leaf, index) for index, leaf in leaves], symbols)
     _check_symbols(sidecar, columns)
     return ExistingPartition(
         directory=directory,
@@ -182,7 +179,7 @@ def _parsed(footer: FooterBytes) -> ParquetFooter:
     return parse_footer(footer.content, path=footer.path, offset=footer.offset)
 
 
-def _write_sidecar(directory: str, content: bytes, files: FileOperations) -> None:
+def _write_sidecar(directory: str, content: bytes, files: LocalFiles) -> None:
     path = f"{directory}/{_NEW_SIDECAR}"
     if os.path.lexists(path):
         files.unlink(path)  # left by an interrupted update
@@ -206,29 +203,12 @@ def _check_order(sidecar: Sidecar) -> None:
         )
 
 
-def _stored_columns(sidecar: Sidecar, footer: ParquetFooter) -> tuple[StoredColumn, ...]:
-    columns = []
-    for index, leaf in enumerate(footer.leaves):
-        descriptor, type_ = sidecar.column(index), sidecar.column_type(index)
-        if leaf.max_rep_level or leaf.physical_type is PhysicalType.INT96:
-            raise _unsupported(sidecar, leaf.name, "it is stored as a nested list or as INT96")
-        storage: Any = arrow_type(type_, text=TEXT_AS_STORED)
-        if is_decimal(type_.tag):
-            if leaf.physical_type is not PhysicalType.FIXED_LEN_BYTE_ARRAY:
-                raise _unsupported(sidecar, leaf.name, "its decimals are stored in another form than ours")
-            storage = decimal_of_width(leaf.fixed_byte_length, type_.arrow.scale)
-        elif type_.tag is TypeTag.ARRAY:
-            storage = pa.binary()
-        columns.append(
-            StoredColumn(
-                name=leaf.name,
-                type_code=descriptor.type_code,
-                id=leaf.field_id,
-                storage=DICTIONARY_TYPE if type_.tag is TypeTag.SYMBOL else storage,
-                is_required=leaf.max_def_level == 0,
-            )
-        )
-    return tuple(columns)
+def _stored_column(sidecar: Sidecar, leaf: SchemaLeaf, index: int) -> StoredColumn:
+    if leaf.max_rep_level or leaf.physical_type is PhysicalType.INT96:
+        raise _unsupported(sidecar, leaf.name, "it is stored as a nested list or as INT96")
+    if is_decimal(sidecar.column_type(index).tag) and leaf.physical_type is not PhysicalType.FIXED_LEN_BYTE_ARRAY:
+        raise _unsupported(sidecar, leaf.name, "its decimals are stored in another form than ours")
+    return column_of_file(sidecar, leaf, index)
 
 
 def _check_symbols(sidecar: Sidecar, columns: Sequence[StoredColumn]) -> None:
@@ -248,21 +228,6 @@ def _unsupported(sidecar: Sidecar, column: str, why: str) -> UnsupportedError:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdatedPartition:
-    """The partition after an update, as a ``_txn`` records it."""
-
-    directory: str
-    row_count: int
-    row_group_count: int
-    parquet_size_bytes: int
-    """Committed size of ``data.parquet``."""
-    sidecar_size_bytes: int
-    """Committed size of ``_pm``."""
-    unused_bytes: int
-    """Dead bytes in ``data.parquet``; if there are many, rewriting the partition pays off."""
-
-
 async def append_rows(  # noqa: PLR0913 - mostly keyword arguments
     directory: str | os.PathLike[str],
     rows: Rows,
@@ -270,8 +235,8 @@ async def append_rows(  # noqa: PLR0913 - mostly keyword arguments
     symbols: Mapping[str, Sequence[str] | pa.Array[Any]] | None = None,
     options: WriteOptions | None = None,
     committed_parquet_bytes: int | None = None,
-    files: FileOperations | None = None,
-) -> UpdatedPartition:
+    files: LocalFiles | None = None,
+) -> WrittenPartition:
     """Append rows to a local partition, in place; see the module docstring for what readers see.
 
     Args:
@@ -295,13 +260,8 @@ async def append_rows(  # noqa: PLR0913 - mostly keyword arguments
         UnsupportedError: It is on an object store, where nothing can be appended, or has columns that do not allow
             adding rows in place. Write a new partition directory instead.
     """
-    update = _Update(
-        symbols=symbols or {},
-        options=options or WriteOptions(),
-        files=files or LocalFiles(),
-        committed_parquet_bytes=committed_parquet_bytes,
-    )
-    return await _run(directory, partial(update.append, rows))
+    update = _Update(symbols or {}, options or WriteOptions(), files or LocalFiles(), committed_parquet_bytes)
+    return await update.run(directory, partial(update.append, rows))
 
 
 async def replace_row_groups(  # noqa: PLR0913 - mostly keyword arguments
@@ -311,8 +271,8 @@ async def replace_row_groups(  # noqa: PLR0913 - mostly keyword arguments
     symbols: Mapping[str, Sequence[str] | pa.Array[Any]] | None = None,
     options: WriteOptions | None = None,
     committed_parquet_bytes: int | None = None,
-    files: FileOperations | None = None,
-) -> UpdatedPartition:
+    files: LocalFiles | None = None,
+) -> WrittenPartition:
     """Replace whole row groups of a local partition; see the module docstring for what readers see.
 
     Args:
@@ -325,82 +285,74 @@ async def replace_row_groups(  # noqa: PLR0913 - mostly keyword arguments
         files: How to write to the disk; for tests.
 
     Raises:
-        InvalidInputError: There is no such row group, or as for ``append_rows``.
-        NotFoundError: As for ``append_rows``.
-        FormatError: As for ``append_rows``.
-        AccessError: As for ``append_rows``.
-        StorageError: As for ``append_rows``.
-        UnsupportedError: As for ``append_rows``.
+        ColdParquetError: As for ``append_rows``, or there is no such row group (kind ``UnknownRowGroup``).
     """
-    update = _Update(
-        symbols=symbols or {},
-        options=options or WriteOptions(),
-        files=files or LocalFiles(),
-        committed_parquet_bytes=committed_parquet_bytes,
-    )
-    return await _run(directory, partial(update.replace, rows_by_row_group))
+    update = _Update(symbols or {}, options or WriteOptions(), files or LocalFiles(), committed_parquet_bytes)
+    return await update.run(directory, partial(update.replace, rows_by_row_group))
 
 
-async def _run(
-    directory: str | os.PathLike[str], work: Callable[[str, threading.Event], UpdatedPartition]
-) -> UpdatedPartition:
-    url = os.fspath(directory)
-    store, path = open_store(url)
-    try:
-        if not isinstance(store, LocalStore):
-            raise UnsupportedError(
-                "objects cannot be changed in place; write a new version of the partition, such as 2024-03-01.13 after"
-                " 2024-03-01.12, and let the table's _txn name it",
-                kind="NotLocal",
-                path=shown_url(url),
-            )
-        for name in (DATA_FILE, SIDECAR_FILE):
-            with contextlib.suppress(NotFoundError):
-                await store.info(f"{path}/{name}")  # refuses links that lead elsewhere, pipes and devices
-    finally:
-        await store.aclose()
-    return await run_to_end(partial(work, path))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Update:
-    """One update; blocks, and stops between two row groups on request."""
+    """One update in place. It blocks, and stops between two row groups on request."""
 
     symbols: Mapping[str, Sequence[str] | pa.Array[Any]]
     options: WriteOptions
-    files: FileOperations
+    files: LocalFiles
     committed_parquet_bytes: int | None
 
-    def append(self, rows: Rows, directory: str, give_up: threading.Event) -> UpdatedPartition:
-        with exclusive_lock(directory):
-            partition = self._read(directory)
-            order = TimeOrder(least=_last_timestamp(partition.time_bounds()))
-            groups = _stored_groups(rows, partition, self.options, self.options.row_group_rows)
-            return self._write(partition, _checked(groups, order, partition), (), give_up)
+    async def run(
+        self, directory: str | os.PathLike[str], work: Callable[[ExistingPartition, threading.Event], WrittenPartition]
+    ) -> WrittenPartition:
+        """Lock the partition, read its state, and do the work in a thread."""
+        url = os.fspath(directory)
+        store, path = open_store(url)
+        try:
+            if not isinstance(store, LocalStore):
+                raise UnsupportedError(
+                    "objects cannot be changed in place; write a new version of the partition, such as 2024-03-01.13 after"
+                    " 2024-03-01.12, and let the table's _txn name it",
+                    kind="NotLocal",
+                    path=shown_url(url),
+                )
+            for name in (DATA_FILE, SIDECAR_FILE):
+                with contextlib.suppress(NotFoundError):
+                    await store.info(f"{path}/{name}")  # refuses links that lead elsewhere, pipes and devices
+        finally:
+            await store.aclose()
+
+        def locked(give_up: threading.Event) -> WrittenPartition:
+            with exclusive_lock(path):
+                partition = read_partition(
+                    path,
+                    committed_parquet_bytes=self.committed_parquet_bytes,
+                    symbols=self.symbols,
+                    files=self.files,
+                )
+                return work(partition, give_up)
+
+        return await run_to_end(locked)
+
+    def append(self, rows: Rows, partition: ExistingPartition, give_up: threading.Event) -> WrittenPartition:
+        bounds = partition.time_bounds()
+        order = TimeOrder(least=_last_timestamp(bounds))
+        stored = _stored_groups(rows, partition, self.options, self.options.row_group_rows)
+        groups = in_time_order(stored, order, partition.timestamp)
+        written = self._write(partition, groups, (), give_up)
+        return _with_times(written, [*bounds, order.bounds])
 
     def replace(
-        self, rows_by_row_group: Mapping[int, Rows], directory: str, give_up: threading.Event
-    ) -> UpdatedPartition:
-        with exclusive_lock(directory):
-            partition = self._read(directory)
-            replaced = sorted(rows_by_row_group)
-            count = partition.sidecar.row_group_count
-            if not replaced or not 0 <= replaced[0] <= replaced[-1] < count:
-                raise InvalidInputError(
-                    f"row groups {replaced} are to be replaced; there are 0 to {count - 1}",
-                    kind="UnknownRowGroup",
-                    path=directory,
-                )
-            groups = _replacements(rows_by_row_group, partition, self.options)
-            return self._write(partition, groups, replaced, give_up)
-
-    def _read(self, directory: str) -> ExistingPartition:
-        return read_partition(
-            directory,
-            committed_parquet_bytes=self.committed_parquet_bytes,
-            symbols=self.symbols,
-            files=self.files,
-        )
+        self, rows_by_row_group: Mapping[int, Rows], partition: ExistingPartition, give_up: threading.Event
+    ) -> WrittenPartition:
+        replaced, count = sorted(rows_by_row_group), partition.sidecar.row_group_count
+        if not replaced or not 0 <= replaced[0] <= replaced[-1] < count:
+            raise InvalidInputError(
+                f"row groups {replaced} are to be replaced; there are 0 to {count - 1}",
+                kind="UnknownRowGroup",
+                path=partition.directory,
+            )
+        bounds = partition.time_bounds()
+        groups = _replacements(rows_by_row_group, partition, self.options, bounds)
+        return _with_times(self._write(partition, groups, replaced, give_up), bounds)
 
     def _write(
         self,
@@ -408,7 +360,7 @@ class _Update:
         groups: Iterable[pa.Table],
         replaced: Sequence[int],
         give_up: threading.Event,
-    ) -> UpdatedPartition:
+    ) -> WrittenPartition:
         files = self.files
         try:
             spliced = self._write_data(partition, groups, replaced, give_up)
@@ -430,13 +382,15 @@ class _Update:
             raise
         files.write_at(partition.sidecar_path, 0, update.committed_size_patch)
         files.flush(partition.sidecar_path)
-        return UpdatedPartition(
+        return WrittenPartition(
             directory=partition.directory,
             row_count=footer.row_count,
             row_group_count=len(footer.row_groups),
             parquet_size_bytes=spliced.parquet_size_bytes,
-            sidecar_size_bytes=update.committed_size_bytes,
             unused_bytes=spliced.unused_bytes,
+            sidecar_size_bytes=update.committed_size_bytes,
+            first_timestamp=None,
+            last_timestamp=None,
         )
 
     def _write_data(
@@ -447,31 +401,31 @@ class _Update:
         give_up: threading.Event,
     ) -> SplicedFooter:
         position = partition.data_bytes
+        entries: list[KeptRowGroup | NewRowGroup] = [
+            KeptRowGroup(index) for index in range(partition.sidecar.row_group_count)
+        ]
 
         def pass_on(data: bytes) -> None:
             nonlocal position
             self.files.write_at(partition.data_path, position, data)
             position += len(data)
 
-        entries: list[KeptRowGroup | NewRowGroup] = [
-            KeptRowGroup(index) for index in range(partition.sidecar.row_group_count)
-        ]
-        with RowGroupWriter(
+        def placed() -> Iterator[pa.Table]:
+            for number, group in enumerate(groups):
+                place = replaced[number] if replaced else len(entries)
+                entries[place : place + 1] = [NewRowGroup(number)]
+                yield group
+
+        written = write_row_groups(
             pass_on,
-            start=partition.data_bytes,
+            placed(),
             columns=partition.columns,
             options=self.options,
             sorted_by=partition.timestamp,
-        ) as writer:
-            for number, group in enumerate(groups):
-                if give_up.is_set():
-                    raise asyncio.CancelledError
-                writer.write(group)
-                place = replaced[number] if replaced else len(entries)
-                entries[place : place + 1] = [NewRowGroup(number)]
-            if not writer.row_count:
-                raise no_rows()
-            written = writer.finish(questdb_json(partition.columns, ascii_columns=partition.ascii_columns))
+            questdb_json=questdb_json(partition.columns, ascii_columns=partition.ascii_columns),
+            give_up=give_up,
+            start=partition.data_bytes,
+        )
         content = with_schema_of(written.content, partition.footer.content)
         fragment = FooterBytes(content=content, offset=written.offset, path=partition.data_path)
         spliced = splice_footers(partition.footer, fragment, entries)
@@ -479,6 +433,11 @@ class _Update:
             raise InternalError(f"{position} bytes were written, the footer expects {spliced.offset}")
         pass_on(spliced.tail)
         return spliced
+
+
+def _with_times(written: WrittenPartition, bounds: _Bounds) -> WrittenPartition:
+    known = [times for times in bounds if times is not None]
+    return replace(written, first_timestamp=known[0][0], last_timestamp=known[-1][1]) if known else written
 
 
 def _stored_groups(
@@ -504,33 +463,24 @@ def _stored_groups(
 
 
 def _replacements(
-    rows_by_row_group: Mapping[int, Rows], partition: ExistingPartition, options: WriteOptions
+    rows_by_row_group: Mapping[int, Rows], partition: ExistingPartition, options: WriteOptions, bounds: _Bounds
 ) -> Iterator[pa.Table]:
-    """Return the new row groups by ascending index, checked to fit between their neighbours."""
-    bounds = partition.time_bounds()
+    """Return the new row groups by ascending index, checked to fit between their neighbours; ``bounds`` become theirs."""
     for index in sorted(rows_by_row_group):
         groups = list(_stored_groups(rows_by_row_group[index], partition, options, None))
         if not groups:
             raise no_rows()
         order = TimeOrder(least=_last_timestamp(bounds[:index]))
-        yield from _checked(groups, order, partition)
-        if order.first is not None and order.last is not None:
-            bounds[index] = order.first, order.last
+        yield from in_time_order(groups, order, partition.timestamp)
+        bounds[index] = order.bounds or bounds[index]
         following = next((place for place in range(index + 1, len(bounds)) if bounds[place] is not None), None)
         # If that neighbour is replaced too, it is checked against this one instead.
         if following is not None and following not in rows_by_row_group:
             order.check_end(bounds[following])
 
 
-def _last_timestamp(bounds: Sequence[tuple[int, int] | None]) -> int | None:
+def _last_timestamp(bounds: _Bounds) -> int | None:
     return next((times[1] for times in reversed(bounds) if times is not None), None)
-
-
-def _checked(groups: Iterable[pa.Table], order: TimeOrder, partition: ExistingPartition) -> Iterator[pa.Table]:
-    for group in groups:
-        if partition.timestamp is not None:
-            order.check(group.column(partition.timestamp))
-        yield group
 
 
 def _check_ascii(values: pa.ChunkedArray[Any], partition: ExistingPartition, index: int) -> None:

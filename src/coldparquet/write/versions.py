@@ -36,9 +36,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import tempfile
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from random import random
 from typing import TYPE_CHECKING
@@ -56,7 +54,6 @@ from coldparquet.catalog.table_files import (
     TableFiles,
     read_table_files,
 )
-from coldparquet.concurrency import run_to_end
 from coldparquet.errors import (
     FormatError,
     InternalError,
@@ -71,39 +68,28 @@ from coldparquet.format.txn import encode_txn, parse_txn, replace_partitions
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.requests import Listing, RangeRequest
-from coldparquet.storage.transfer import MemoryBudget, StoreSource, part_ranges, read_whole, upload_object
+from coldparquet.storage.transfer import StoreSource, read_whole
 from coldparquet.write.files import (
     empty_directory,
     exclusive_lock,
-    made_files,
     no_server_at,
-    staged_directory,
     staged_name,
 )
+from coldparquet.write.partition import CarriedFile
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator
 
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
     from coldparquet.format.txn import TableTransaction
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.write.files import FileOperations
-    from coldparquet.write.rewrite import PartitionRewriter, RewrittenFiles
+    from coldparquet.write.files import LocalFiles
 
 
 _WRITTEN_ANEW = frozenset({DATA_FILE, SIDECAR_FILE})
 _OF_DETACHING = frozenset({TRANSACTION_FILE, METADATA_FILE, COLUMN_VERSIONS_FILE})
 """A directory that was attached again keeps the table files from when it was detached; they are never read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CarriedFile:
-    """A file of the old version that the new one gets unchanged."""
-
-    name: str
-    content: StoreSource
 
 
 async def carried_files(store: ObjectStore, directory_path: str) -> tuple[CarriedFile, ...]:
@@ -115,58 +101,6 @@ async def carried_files(store: ObjectStore, directory_path: str) -> tuple[Carrie
         for info in listing.objects
         if (name := info.path.rpartition("/")[2]) not in _WRITTEN_ANEW | _OF_DETACHING and not name.startswith(".")
     )
-
-
-async def write_local_version(path: str, rewriter: PartitionRewriter, carried: Sequence[CarriedFile]) -> RewrittenFiles:
-    """Write a new version on a local disk."""
-    return await run_to_end(partial(_write_local, path, rewriter, carried))
-
-
-async def write_object_version(
-    store: ObjectStore, path: str, rewriter: PartitionRewriter, carried: Sequence[CarriedFile], *, memory: MemoryBudget
-) -> RewrittenFiles:
-    """Write a new version on an object store. Its files are made on the local disk first.
-
-    Requests: those of :func:`~coldparquet.storage.transfer.upload_object` for each file, and 1 or more to read a carried
-    one.
-    """
-    with tempfile.TemporaryDirectory(prefix="coldparquet-") as directory:
-        written = await run_to_end(partial(rewriter.write, directory))
-        for name, source in made_files(directory, written):
-            await upload_object(store, f"{path}/{name}", source, overwrite=False, memory=memory)
-    for file in carried:
-        await upload_object(store, f"{path}/{file.name}", file.content, overwrite=False, memory=memory)
-    return written
-
-
-async def remove_version(store: ObjectStore, path: str) -> None:
-    """Remove a version that was never visible to readers. 2 requests."""
-    listing = await store.list(path)
-    await store.delete([info.path for info in listing.objects])
-
-
-def _write_local(
-    path: str, rewriter: PartitionRewriter, carried: Sequence[CarriedFile], give_up: threading.Event
-) -> RewrittenFiles:
-    check_is_free = partial(_check_is_free, path)
-    check_is_free()
-    with staged_directory(path, rewriter.files, check_is_free=check_is_free) as staging:
-        written = rewriter.write(staging, give_up)
-        for file in carried:
-            pieces = (file.content.read(piece) for piece in part_ranges(file.content.size_bytes))
-            rewriter.copy(f"{staging}/{file.name}", pieces, give_up)
-        if give_up.is_set():
-            raise asyncio.CancelledError
-    return written
-
-
-def _check_is_free(path: str) -> None:
-    if os.path.lexists(path):
-        raise InvalidInputError(
-            "there is something already: another compaction may be at work; run it again",
-            kind="AlreadyExists",
-            path=path,
-        )
 
 
 RANGE_VERSIONS = 1 << 32
@@ -327,7 +261,7 @@ async def _listing(store: ObjectStore, path: str) -> Listing:
 
 
 async def purge_superseded(
-    store: ObjectStore, path: str, *, before_s: float, dry_run: bool, files: FileOperations | None
+    store: ObjectStore, path: str, *, before_s: float, dry_run: bool, files: LocalFiles | None
 ) -> tuple[str, ...]:
     """Remove directories with other versions of partitions that the table has.
 
@@ -388,7 +322,7 @@ def _last_written_s(inside: Listing, store: ObjectStore, path: str) -> float:
     return max((time for time in times if time is not None), default=0.0)
 
 
-async def _remove(store: ObjectStore, directory: str, inside: Listing, files: FileOperations | None) -> bool:
+async def _remove(store: ObjectStore, directory: str, inside: Listing, files: LocalFiles | None) -> bool:
     """Remove a directory; False if another process holds its lock."""
     if files is None:
         await store.delete([info.path for info in inside.objects])
@@ -396,7 +330,7 @@ async def _remove(store: ObjectStore, directory: str, inside: Listing, files: Fi
     return await asyncio.to_thread(_remove_local, directory, files)
 
 
-def _remove_local(directory: str, files: FileOperations) -> bool:
+def _remove_local(directory: str, files: LocalFiles) -> bool:
     try:
         with exclusive_lock(directory):
             empty_directory(directory, files)
@@ -505,7 +439,8 @@ async def commit_version(  # noqa: PLR0913 - mostly keyword arguments
         if found == wanted:  # a request of this write succeeded although it seemed to fail
             return table
         if found != record:
-            await remove_version(store, f"{path}/{location.name.partition('.')[0]}.{version}")
+            unseen = await store.list(f"{path}/{location.name.partition('.')[0]}.{version}")
+            await store.delete([info.path for info in unseen.objects])
             raise ObjectChangedError(
                 "the partition was changed while it was written anew; compact it again",
                 kind="PartitionChanged",

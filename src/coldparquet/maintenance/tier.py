@@ -15,8 +15,8 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, InvalidInputError
 from coldparquet.format.pages import chunk_places
 from coldparquet.format.pages_file import encode_pages_file
+from coldparquet.maintenance.pack import renew_catalogues
 from coldparquet.options import KIB, RestoreTerms
-from coldparquet.pipelines.index_job import renew_catalogues
 from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data
 from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, nothing_to_do
 from coldparquet.prices import BYTES_PER_PRICED_GB, STANDARD, PriceTable

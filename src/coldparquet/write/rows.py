@@ -1,10 +1,15 @@
-"""Sorts rows by time in bounded memory: sorted runs on the local disk, merged as they are read."""
+"""Rows on their way to a partition: as batches, cut into row groups, checked for their order, or sorted by time.
+
+Rows in any order are sorted in bounded memory: sorted runs on the local disk, merged as they are read.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +17,156 @@ import pyarrow.compute as pc
 from pyarrow import ipc
 
 from coldparquet.decode.arrow import numbers_to_numpy
+from coldparquet.errors import InvalidInputError
 from coldparquet.format.partition_names import partition_floor_ns, partition_stop_ns
 from coldparquet.storage.local import translated_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
     from coldparquet.format.partition_names import PartitionInterval
+
+
+Rows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch | pa.Table]
+"""Rows to write. Any object with ``__arrow_c_stream__`` becomes a reader by ``pa.RecordBatchReader.from_stream``."""
+
+
+def schema_and_batches(rows: Rows) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the schema of the rows and their batches; for an iterable this takes the first batch from it."""
+    if isinstance(rows, pa.RecordBatch):
+        return rows.schema, iter((rows,))
+    if isinstance(rows, pa.Table):
+        return rows.schema, iter(rows.to_batches())
+    if isinstance(rows, pa.RecordBatchReader):
+        return rows.schema, iter(rows)
+    if hasattr(rows, "__arrow_c_stream__"):
+        stream: Any = rows
+        reader = pa.RecordBatchReader.from_stream(stream)
+        return reader.schema, iter(reader)
+    if not isinstance(rows, Iterable):
+        raise InvalidInputError(
+            f"{type(rows).__name__} cannot be written; give an Arrow table, a record batch reader or batches"
+        )
+    batches = _batches(rows)
+    first = next(batches, None)
+    if first is None:
+        raise no_rows()
+    return first.schema, _same_schema(first, batches)
+
+
+def no_rows() -> InvalidInputError:
+    """Return the error for data without rows."""
+    return InvalidInputError("there are no rows to write; a partition holds at least one", kind="NoRows")
+
+
+def split_rows(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, row_group_rows: int | None
+) -> Iterator[pa.Table]:
+    """Cut a stream into row groups; memory holds the rows of one row group and one batch."""
+    waiting: list[pa.RecordBatch] = []
+    waiting_rows = 0
+    for batch in batches:
+        rest = batch
+        while row_group_rows is not None and waiting_rows + rest.num_rows >= row_group_rows:
+            head = rest.slice(0, row_group_rows - waiting_rows)
+            yield pa.Table.from_batches([*waiting, head], schema=schema)
+            rest = rest.slice(head.num_rows)
+            waiting, waiting_rows = [], 0
+        if rest.num_rows:
+            waiting.append(rest)
+            waiting_rows += rest.num_rows
+    if waiting:
+        yield pa.Table.from_batches(waiting, schema=schema)
+
+
+def sorted_batches(schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, timestamp: str) -> Iterator[pa.RecordBatch]:
+    """Collect all rows and sort them by a column, keeping the order of equal ones."""
+    table = pa.Table.from_batches(list(batches), schema=schema)
+    try:
+        order = pc.sort_indices(table.column(timestamp))  # stable, as Arrow documents
+    except pa.ArrowException as error:
+        raise InvalidInputError(
+            f"rows cannot be sorted by column {timestamp!r}: {error}; cast it to a timestamp",
+            kind="DoesNotFit",
+            field=timestamp,
+        ) from error
+    yield from table.take(order).to_batches()
+
+
+class TimeOrder:
+    """Checks that the designated timestamp never decreases, and keeps the first and the last one.
+
+    Args:
+        least: The last timestamp of the preceding rows; None where there are none.
+    """
+
+    def __init__(self, *, least: int | None = None) -> None:
+        self._rows = 0
+        self._least = least
+        self.first: int | None = None
+        self.last: int | None = None
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """The first and the last timestamp; None before any was checked."""
+        return None if self.first is None or self.last is None else (self.first, self.last)
+
+    def check(self, timestamps: pa.ChunkedArray[Any]) -> None:
+        """Check the timestamps of the next row group: one piece without nulls, in the unit of the column."""
+        chunk: Any = timestamps.chunk(0)
+        times: npt.NDArray[np.int64] = numbers_to_numpy(chunk, np.int64)
+        ahead = self._least if self.last is None else self.last
+        previous = np.concatenate(([times[0] if ahead is None else ahead], times[:-1]))
+        backward = np.flatnonzero(times < previous)
+        if len(backward):
+            row = int(backward[0])
+            raise self._not_sorted(row, f"its timestamp {times[row]} lies before {previous[row]}")
+        self.first = int(times[0]) if self.first is None else self.first
+        self.last = int(times[-1])
+        self._rows += len(times)
+
+    def check_end(self, following: tuple[int, int] | None) -> None:
+        """Check that the last row is not later than the row group that follows."""
+        if self.last is not None and following is not None and self.last > following[0]:
+            raise self._not_sorted(-1, f"its timestamp {self.last} lies behind {following[0]} of the next row group")
+
+    def _not_sorted(self, row: int, why: str) -> InvalidInputError:
+        number = self._rows + row
+        if number == 0:
+            why += " of the last row before it in the partition; rows in between have to replace their row group"
+        elif row >= 0:
+            why += f" of row {number - 1}; sort the rows, or use the option sort"
+        return InvalidInputError(f"row {number} is out of order: {why}", kind="NotSorted", row=number)
+
+
+def in_time_order(row_groups: Iterable[pa.Table], order: TimeOrder, timestamp: int | None) -> Iterator[pa.Table]:
+    """Check row groups as they come by the column at ``timestamp``; None checks nothing."""
+    for rows in row_groups:
+        if timestamp is not None:
+            order.check(rows.column(timestamp))
+        yield rows
+
+
+def _batches(rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    for item in rows:
+        if isinstance(item, pa.RecordBatch):
+            yield item
+        elif isinstance(item, pa.Table):
+            yield from item.to_batches() or [pa.RecordBatch.from_pylist([], schema=item.schema)]
+        else:
+            raise InvalidInputError(f"expected Arrow batches or tables, got {type(item).__name__}")
+
+
+def _same_schema(first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    for number, batch in enumerate(batches, start=1):
+        if not batch.schema.equals(first.schema):
+            raise InvalidInputError(
+                f"batch {number} has other columns than the first one: {batch.schema}", kind="SchemaMismatch"
+            )
+        yield batch
 
 
 def merge_sorted(streams: Sequence[Iterable[pa.RecordBatch]], *, timestamp: str) -> Iterator[pa.RecordBatch]:
@@ -58,7 +204,7 @@ def partitions_of(
                 yield partition_floor_ns(first_ns, interval) // unit_ns, batch.slice(start, stop - start)
                 start = stop
 
-    for floor, group in groupby(pieces(), key=_floor_of):
+    for floor, group in groupby(pieces(), key=itemgetter(0)):
         yield floor, (piece for _, piece in group)
 
 
@@ -82,10 +228,6 @@ def _sorted_together(pieces: list[pa.RecordBatch], timestamp: str) -> Iterator[p
         yield pieces[0]
     elif pieces:
         yield from sorted_rows(pieces, timestamp=timestamp).combine_chunks().to_batches()
-
-
-def _floor_of(piece: tuple[int, pa.RecordBatch]) -> int:
-    return piece[0]
 
 
 class _Head:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError
+from coldparquet.maintenance.pack import renew_catalogues
 from coldparquet.options import MIB
-from coldparquet.pipelines.index_job import renew_catalogues
 from coldparquet.pipelines.lakes import TableByTable
 from coldparquet.pipelines.model import WorkPlan, WorkResult, failure
 from coldparquet.storage.local import LocalStore
@@ -42,6 +42,8 @@ class CompactJob(TableByTable):
     name: ClassVar[str] = "compact"
     items_at_once: ClassVar[int] = 1
 
+    partitions: tuple[str, ...] | None = None
+    """Names of the partitions to look at, with or without their version suffix; None for all."""
     force: bool = False
     """Write partitions anew even if that is not worth it."""
     row_group_rows: int = WriteOptions().row_group_rows
@@ -67,6 +69,7 @@ class CompactJob(TableByTable):
         store, path = table.stores.bare_table(table.item)
         report = await compact_table(
             path,
+            partitions=self.partitions,
             store=store,
             store_options=table.stores.access.store_options,
             force=self.force,

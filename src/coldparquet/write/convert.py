@@ -25,11 +25,10 @@ from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import PartitionInterval, parse_partition_directory
-from coldparquet.maintenance.walk import Place
 from coldparquet.opening import open_table
 from coldparquet.options import MIB, ReadOptions
 from coldparquet.pipelines.lakes import TablesToPlan, tables_of
-from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, failure, join_url
+from coldparquet.pipelines.model import Place, WorkItem, WorkPlan, WorkResult, failure, join_url
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.transfer import MemoryBudget, StoreSource, upload_object

@@ -1,0 +1,240 @@
+"""The entries of a catalogue: read from the sidecars and Parquet files of partitions, or kept from an older catalogue."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coldparquet.catalog.packed import may_count
+from coldparquet.catalog.pages import PAGES_FILE
+from coldparquet.catalog.partition import look_up_sidecar
+from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
+from coldparquet.errors import (
+    AccessError,
+    ColdParquetError,
+    FormatError,
+    InternalError,
+    NotFoundError,
+    UnsupportedError,
+)
+from coldparquet.format.blooms import UNKNOWN, locate_blooms
+from coldparquet.format.catalogue_blooms import PackedBloom
+from coldparquet.format.catalogue_file import (
+    LARGEST_SIDECAR_BYTES,
+    PackedSidecar,
+    parse_catalogue_index,
+)
+from coldparquet.format.fetch import FetchedRanges, WantedRanges
+from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.plan.coalescing import choose_coalescing
+from coldparquet.plan.model import StoreSpeed
+from coldparquet.scan.evidence import fetch_bloom_ranges
+from coldparquet.storage.requests import is_lasting_etag
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from coldparquet.catalog.table_files import PartitionLocation
+    from coldparquet.format.blooms import BloomPlaces
+    from coldparquet.format.catalogue_file import CatalogueIndex
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.options import ReadOptions
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.checked import CheckedStore
+    from coldparquet.storage.requests import ObjectInfo
+
+
+class BloomPacker:
+    """Reads the filters of one partition after the other.
+
+    Args:
+        store: Where they lie.
+        options: How to read.
+    """
+
+    def __init__(self, store: CheckedStore, options: ReadOptions) -> None:
+        self._store = store
+        self._coalescing = choose_coalescing(options, StoreSpeed(connections=options.max_concurrency))
+
+    async def read(self, location: PartitionLocation, packed: PackedSidecar) -> tuple[PackedBloom, ...]:
+        """Read the filters of a partition, but for those that its sidecar holds. 1 request or few for the Parquet file."""
+        sidecar = parse_sidecar(packed.sidecar, parquet_size_bytes=packed.parquet_size_bytes)
+        places = _places_in_file(sidecar)
+        starts = np.concatenate(
+            [np.empty(0, np.int64), *(of_column.starts[found] for of_column, found in places.values())]
+        )
+        if not len(starts):
+            return ()
+        lengths = np.concatenate([of_column.lengths[found] for of_column, found in places.values()])
+        if is_lasting_etag(packed.data_etag):
+            self._store.versions.pin(location.data_path, packed.data_etag)
+        fetched = FetchedRanges()
+        try:
+            pieces = await fetch_bloom_ranges(
+                self._store,
+                location.data_path,
+                WantedRanges(starts=starts, stops=starts + lengths),
+                coalescing=self._coalescing,
+                object_bytes=sidecar.parquet_size_bytes,
+                may_grow=location.may_grow,
+            )
+        except InternalError:
+            raise
+        except ColdParquetError:
+            return ()
+        fetched.add_round(pieces)
+        return await asyncio.to_thread(_cut_out, sidecar, places, fetched)
+
+
+def bloom_bytes(packed: PackedSidecar) -> int:
+    """Return how many bytes of filters an entry has, or would have: those that its sidecar does not hold itself."""
+    if packed.blooms:
+        return sum(len(bloom.bitset) for bloom in packed.blooms)
+    sidecar = parse_sidecar(packed.sidecar, parquet_size_bytes=packed.parquet_size_bytes, verify_checksum=False)
+    return sum(int(of_column.lengths[found].sum()) for of_column, found in _places_in_file(sidecar).values())
+
+
+def _places_in_file(sidecar: Sidecar) -> dict[int, tuple[BloomPlaces, npt.NDArray[np.intp]]]:
+    """Return where the filters of each column lie in the Parquet file, and the row groups that have one."""
+    if not sidecar.blooms_external:
+        return {}
+    found = {}
+    for column in sidecar.bloom_columns:
+        places = locate_blooms(sidecar, column)
+        found[column] = places, np.flatnonzero(places.present & (places.starts != UNKNOWN))
+    return found
+
+
+def _cut_out(
+    sidecar: Sidecar,
+    places: dict[int, tuple[BloomPlaces, npt.NDArray[np.intp]]],
+    fetched: FetchedRanges,
+) -> tuple[PackedBloom, ...]:
+    blooms = []
+    for column, (of_column, row_groups) in places.items():
+        for row_group in row_groups.tolist():
+            start = int(of_column.starts[row_group])
+            bitset = fetched.bytes_at(start, start + int(of_column.lengths[row_group]))
+            if bitset is None:
+                raise InternalError("bytes of bloom filters are missing although all of them were asked for")
+            blooms.append(PackedBloom(column=sidecar.column(column).name, row_group=row_group, bitset=bitset))
+    return tuple(blooms)
+
+
+def has_blooms(data: bytes) -> bool:
+    """Tell whether a catalogue holds bloom filters; of a damaged one nobody knows, and it is made as if it were new."""
+    try:
+        return parse_catalogue_index(data, path=None).blooms_range is not None
+    except (FormatError, UnsupportedError):
+        return True
+
+
+def kept_entries(data: bytes, locations: Sequence[PartitionLocation]) -> dict[str, PackedSidecar]:
+    """Return the entries of an older catalogue that a transaction says are still right; none of a damaged one."""
+    kept = {}
+    try:
+        index = parse_catalogue_index(data, path=None)
+        places = [index.block_range(block) for block in range(len(index.block_starts))]
+        blocks = [
+            index.unpack_block(block, memoryview(data)[place.start : place.stop]) for block, place in enumerate(places)
+        ]
+        blooms = _kept_blooms(data, index)
+    except (FormatError, UnsupportedError):
+        return {}
+    for location in locations:
+        if location.committed_size_bytes is None or not may_count(index, location):
+            continue
+        entry = index.entry_of[location.name]
+        kept[location.name] = PackedSidecar(
+            name=location.name,
+            parquet_size_bytes=int(index.parquet_sizes[entry]),
+            row_count=int(index.row_counts[entry]),
+            sidecar=index.sidecar_in(blocks[int(index.blocks[entry])], entry),
+            data_etag=index.data_etags[entry],
+            sidecar_etag=index.sidecar_etags[entry],
+            has_pages=bool(index.has_pages[entry]),
+            blooms=tuple(blooms.get(entry, ())),
+        )
+    return kept
+
+
+def _kept_blooms(data: bytes, index: CatalogueIndex) -> dict[int, list[PackedBloom]]:
+    if index.blooms_range is None:
+        return {}
+    place, stripes = index.blooms_range, index.stripes_range
+    blooms = index.parse_blooms(data[place.start : place.stop])
+    return blooms.bitsets_of_entries(memoryview(data)[stripes.start : stripes.stop])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A partition that is not packed."""
+
+    reason: str
+
+
+class PartitionPacker:
+    """Reads one partition after the other.
+
+    Args:
+        store: Where they lie; it should pin versions.
+        options: How to read.
+    """
+
+    def __init__(self, store: ObjectStore, options: ReadOptions) -> None:
+        self._store = store
+        self._options = options
+
+    async def read(self, location: PartitionLocation) -> PackedSidecar | LeftOut:
+        """Read one partition. 1 listing, and 1 or 2 requests for its sidecar; none for a native one."""
+        if location.is_native:
+            return LeftOut(reason="in QuestDB's native format")
+        # In this order: if the sidecar is replaced in between, the entry says an older version of it, and does not count.
+        listed = await self._list(location)
+        lookup = await look_up_sidecar(self._store, location, self._options)
+        sidecar = lookup.sidecar
+        if sidecar is None:
+            problem = lookup.problem.message if lookup.problem else "it has no sidecar; 'coldparquet index' writes one"
+            return LeftOut(reason=problem)
+        if len(lookup.file) > LARGEST_SIDECAR_BYTES:
+            return LeftOut(reason=f"its sidecar of {len(lookup.file):,} bytes is worth a request of its own")
+        unusable = None if location.committed_size_bytes is not None else _why_unusable(listed, sidecar)
+        if unusable is not None:
+            return LeftOut(reason=unusable)
+        return PackedSidecar(
+            name=location.name,
+            parquet_size_bytes=sidecar.parquet_size_bytes,
+            row_count=sidecar.total_rows,
+            sidecar=lookup.file,
+            data_etag=_lasting_etag(listed, DATA_FILE),
+            sidecar_etag=_lasting_etag(listed, SIDECAR_FILE),
+            has_pages=not listed or PAGES_FILE in listed,
+        )
+
+    async def _list(self, location: PartitionLocation) -> Mapping[str, ObjectInfo]:
+        """List the objects of a partition by their names; none where the store does not list them."""
+        try:
+            listing = await self._store.list(location.directory_path)
+        except (AccessError, NotFoundError):
+            return {}
+        return {info.path.rpartition("/")[2]: info for info in listing.objects}
+
+
+def _lasting_etag(listed: Mapping[str, ObjectInfo], name: str) -> str | None:
+    etag = listed[name].etag if name in listed else None
+    return etag if is_lasting_etag(etag) else None
+
+
+def _why_unusable(listed: Mapping[str, ObjectInfo], sidecar: Sidecar) -> str | None:
+    """Say why nobody could tell later, without a transaction, that a sidecar is still the right one; None if they could."""
+    if _lasting_etag(listed, DATA_FILE) is None or _lasting_etag(listed, SIDECAR_FILE) is None:
+        return "without a _txn readers check entries by the versions of objects, which this store does not list"
+    size_bytes = listed[DATA_FILE].size_bytes
+    if size_bytes != sidecar.parquet_size_bytes:
+        return f"its sidecar describes {sidecar.parquet_size_bytes:,} bytes, but {DATA_FILE} has {size_bytes:,}"
+    return None
