@@ -17,7 +17,6 @@ from coldparquet_bench.stolen_time import StolenTime
 from tests.benchmarks import store_requests
 from tests.benchmarks.memory_ceiling import ROW_BYTES, make_partition, scan_in_child
 
-
 PROCESS_MB = 100
 """Interpreter and libraries take about 90 MB before anything is read."""
 
