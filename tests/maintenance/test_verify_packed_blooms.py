@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from coldparquet.catalog.packed import CATALOGUE_FILE
 from coldparquet.format.catalogue_file import parse_catalogue_index
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
-from coldparquet.maintenance.packed_entries import BloomPacker
+from coldparquet.maintenance.packed_entries import read_blooms
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.pipelines import VerifyJob, run_pipeline
 from coldparquet.storage.log import TraceStore
@@ -73,17 +73,14 @@ async def packed() -> QuotingStore:
 @pytest.fixture
 def a_wrong_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever packs puts an empty filter in place of one that is full."""
-    read = BloomPacker.read
 
-    async def forget(
-        packer: BloomPacker, location: PartitionLocation, packed: PackedSidecar
-    ) -> tuple[PackedBloom, ...]:
-        first, *others = await read(packer, location, packed)
+    async def forget(location: PartitionLocation, packed: PackedSidecar, **how: Any) -> tuple[PackedBloom, ...]:
+        first, *others = await read_blooms(location, packed, **how)
         if location.name == WRONG_DAY:
             first = replace(first, bitset=bytes(len(first.bitset)))
         return (first, *others)
 
-    monkeypatch.setattr(BloomPacker, "read", forget)
+    monkeypatch.setattr("coldparquet.maintenance.pack.read_blooms", forget)
 
 
 def said(report: VerifyReport) -> list[tuple[str, str, str]]:

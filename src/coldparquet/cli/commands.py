@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from coldparquet.cli import pipeline_commands, question_commands, showing_commands, upkeep_commands
+from coldparquet.cli import question_commands, showing_commands, verbs
 from coldparquet.text import visible_lines
 
 if TYPE_CHECKING:
@@ -97,15 +97,17 @@ for command in (
     question_commands.explain,
     question_commands.scan,
     question_commands.count,
-    upkeep_commands.index,
-    upkeep_commands.migrate,
-    upkeep_commands.compact,
-    upkeep_commands.pack,
-    upkeep_commands.verify,
-    upkeep_commands.restore,
-    upkeep_commands.publish,
+    verbs.index,
+    verbs.migrate,
+    verbs.compact,
+    verbs.pack,
+    verbs.verify,
+    question_commands.restore,
+    verbs.publish,
+    verbs.tier,
+    verbs.convert,
     showing_commands.demo,
     showing_commands.bench,
 ):
     app.command(cls=_Command)(command)
-app.add_typer(pipeline_commands.pipeline, name="pipeline")
+app.add_typer(verbs.pipeline, name="pipeline")

@@ -34,26 +34,7 @@ Pack = Annotated[
     bool,
     typer.Option("--pack", help="Make the table's _catalogue if there is none; one that exists is renewed anyway."),
 ]
-Partitions = Annotated[
-    list[str] | None,
-    typer.Option("--partition", "-p", metavar="NAME", help="Only this partition; may be repeated."),
-]
-Pages = Annotated[bool, typer.Option("--pages", help="Also write _pages: where single pages lie and what bounds them.")]
-Deep = Annotated[
-    bool, typer.Option("--deep", help="Read every byte, and compare checksums, row counts and statistics with it.")
-]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing; say what would be done.")]
-Purge = Annotated[bool, typer.Option("--purge", help="Afterwards remove versions that were replaced long enough ago.")]
-PurgeAfterHours = Annotated[
-    float, typer.Option(min=0, metavar="HOURS", help="How long readers may go on reading a version that was replaced.")
-]
-Native = Annotated[
-    str,
-    typer.Option(
-        metavar="convert|leave|refuse",
-        help="Native partitions: write them as Parquet, leave them behind and exit with 1, or publish nothing.",
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 COST_PANEL = "Cost"
 

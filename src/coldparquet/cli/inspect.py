@@ -16,16 +16,16 @@ from coldparquet.cli.output import FAILED, facts_table, lines_table, output_cons
 from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, NotFoundError
 from coldparquet.format.fetch import ENCRYPTED_MAGIC, SidecarFetch
-from coldparquet.format.pages_file import LARGEST_PAGES_FILE_BYTES, MAGIC, describe_pages_file, stated_size_bytes
+from coldparquet.format.pages_file import ENVELOPE, LARGEST_PAGES_FILE_BYTES, describe_pages_file, stated_size_bytes
 from coldparquet.format.parquet_footer import PARQUET_MAGIC
 from coldparquet.format.partition_names import EARLIEST_NS, LATEST_NS, SECOND_NS
 from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.type_codes import TypeTag, timestamp_unit, type_name
 from coldparquet.options import ReadOptions
+from coldparquet.pipelines.model import Place
 from coldparquet.plan.predicate import Instant, format_instant, parse_instant
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.open import opened_store
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.text import human_bytes, plural, visible
 
@@ -273,13 +273,7 @@ async def _describe(
 ) -> tuple[str, dict[str, Any]]:
     """Describe what lies at ``url``: first it is taken for a sidecar or for what has one beside it, then for a table."""
     options = ReadOptions()
-    async with opened_store(
-        url,
-        storage_options=storage_options,
-        store_options=None,
-        store=None,
-        max_concurrency=options.max_concurrency,
-    ) as opened:
+    async with Place(url, storage_options).opened(max_concurrency=options.max_concurrency) as opened:
         stacked, path = opened.stack.store, opened.path
         try:
             path, sidecar = await _find_sidecar(CheckedStore(stacked), path, choice)
@@ -290,7 +284,7 @@ async def _describe(
                 # It says what else a path may be; of a bucket that is missing both say the same.
                 is_about_path = no_sidecar.kind in ("IsADirectory", NotFoundError.default_kind)
                 raise (no_table if is_about_path else no_sidecar) from None
-    if bytes(sidecar[: len(MAGIC)]) == MAGIC:
+    if bytes(sidecar[: len(ENVELOPE.magic)]) == ENVELOPE.magic:
         return path, describe_pages_file(bytes(sidecar), path=path)
     description = describe_sidecar(
         sidecar,

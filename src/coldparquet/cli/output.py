@@ -35,7 +35,7 @@ from coldparquet.text import visible, visible_lines
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from rich.console import ConsoleOptions, RenderableType
+    from rich.console import ConsoleOptions, JustifyMethod, RenderableType
 
 
 Thing = TypeVar("Thing")
@@ -112,11 +112,16 @@ def facts_table() -> Table:
     return table
 
 
-def lines_table(*headers: str, right: Collection[str] = (), width: int | None = None) -> Table:
+def lines_table(
+    *headers: str, right: Collection[str] = (), no_wrap: Collection[str] = (), width: int | None = None, indent: int = 0
+) -> Table:
     """Return an empty table with a line for each thing; numbers are put to the right, and long texts are broken."""
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), width=width)
+    has_headers = any(header.strip() for header in headers) or not headers
+    padding = (0, 0, 0, indent) if indent else (0, 2, 0, 0)
+    table = Table(box=None, show_header=has_headers, header_style="bold", padding=padding, width=width)
     for header in headers:
-        table.add_column(header, justify="right" if header in right else "left", overflow="fold")
+        justify: JustifyMethod = "right" if header in right else "left"
+        table.add_column(header, justify=justify, no_wrap=header in no_wrap, overflow="fold")
     return table
 
 
@@ -153,10 +158,15 @@ def print_listed(
     if not things:
         return
     console.print(table_of(things[:_MOST_LISTED]))
-    if len(things) > _MOST_LISTED:
-        more = f"{len(things) - _MOST_LISTED:,} more {noun}".rstrip()
-        console.print(Text(f"... and {more}; --json shows all", style="dim"))
+    print_more(console, len(things) - _MOST_LISTED, noun=noun)
     console.print()
+
+
+def print_more(console: Console, count: int, *, noun: str = "", indent: int = 0) -> None:
+    """Say how many more things there are than were listed; nothing if there are none."""
+    if count > 0:
+        more = f"{count:,} more {noun}".rstrip()
+        console.print(Text(f"{' ' * indent}... and {more}; --json shows all", style="dim"))
 
 
 def print_findings(console: Console, findings: Sequence[Mapping[str, Any]]) -> None:

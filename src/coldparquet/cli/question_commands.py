@@ -3,22 +3,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from coldparquet.cli.flags import (
+    COST_PANEL,
     CachedStoreFlags,
     Columns,
     Json,
     Limit,
+    PricesFlag,
     ReadFlags,
     StoreFlags,
     TableUrl,
+    TierFlag,
     Where,
+    price_table,
+    restore_tier,
     takes_flags,
 )
 from coldparquet.cli.output import reported_failures
+from coldparquet.options import MAX_RESTORE_DAYS, ReadOptions
 
 
 @takes_flags
@@ -131,3 +138,66 @@ def count(
 
         question = scan_command.question_about(url, store=store, reads=reads, where=where, limit=limit)
         scan_command.count(question, as_json=as_json)
+
+
+@takes_flags
+def restore(
+    url: TableUrl,
+    *,
+    where: Where = None,
+    whole_table: Annotated[bool, typer.Option("--all", help="Restore every archived partition of the table.")] = False,
+    tier: TierFlag = None,
+    days: Annotated[
+        int | None,
+        typer.Option(
+            "--days", min=1, max=MAX_RESTORE_DAYS, metavar="DAYS", help="How long the copies stay; 1 if not given."
+        ),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until everything can be read.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Restore nothing; say what would be restored, and what that costs.")
+    ] = False,
+    ticket: Annotated[
+        Path | None,
+        typer.Option(
+            "--ticket",
+            metavar="FILE",
+            help="A new file, for the ticket of this restore; or the ticket of an earlier one, to look at or --wait for.",
+        ),
+    ] = None,
+    max_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--max-usd",
+            metavar="DOLLARS",
+            min=0,
+            help="Restore nothing if that, and reading what it is for, would cost more.",
+            rich_help_panel=COST_PANEL,
+        ),
+    ] = None,
+    prices: PricesFlag = None,
+    as_json: Json = False,
+    store: StoreFlags,
+) -> None:
+    """Restore the archived partitions that hold rows of a condition, so that they can be read for some days.
+
+    Only partitions that may hold such rows are restored, or all with --all. Asking again costs nothing while a restore
+    is under way.
+    """
+    storage_options = store.storage_options()
+    with reported_failures(as_json=as_json):
+        from coldparquet.cli.restore_command import RestoreQuestion, restore_and_report
+
+        question = RestoreQuestion(
+            url=url,
+            storage_options=storage_options,
+            where=where,
+            is_whole_table=whole_table,
+            tier=restore_tier(tier),
+            days=days,
+            wait=wait,
+            dry_run=dry_run,
+            ticket_file=ticket,
+            options=ReadOptions(max_usd=max_usd, prices=price_table(prices)),
+        )
+        restore_and_report(question, as_json=as_json)

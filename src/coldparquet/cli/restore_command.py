@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.table import Table
 
 from coldparquet.archive.objects import places_of, restore_offers
 from coldparquet.archive.restore import RestoreTicket
-from coldparquet.cli.output import output_console, print_json, progress_bar
+from coldparquet.cli.output import lines_table, output_console, print_json, print_more, progress_bar
 from coldparquet.errors import InvalidInputError
 from coldparquet.opening import open_table
 from coldparquet.options import ReadOptions, RestoreTerms
@@ -163,13 +162,12 @@ def _print_archived(archived: Sequence[ArchivedObject], question: RestoreQuestio
         no_ticket = "" if question.ticket_file is None else "; no ticket was written"
         console.print(f"nothing has to be restored{no_ticket}")
         return
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table = lines_table("", "", "", "")
     for each in archived[:_LISTED]:
         state = "restore under way" if each.is_being_restored else ""
         table.add_row(each.partition, each.place, human_bytes(each.size_bytes), state)
     console.print(table)
-    if len(archived) > _LISTED:
-        console.print(f"... and {len(archived) - _LISTED:,} more; --json shows all")
+    print_more(console, len(archived) - _LISTED)
     size = human_bytes(sum(each.size_bytes for each in archived))
     places = " and ".join(places_of(archived))
     console.print(f"\n{plural(len(archived), 'partition')} in {places}, {size}, to restore for {plural(days, 'day')}:")

@@ -13,11 +13,11 @@ from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, partition_l
 from coldparquet.concurrency import both
 from coldparquet.errors import InvalidInputError
 from coldparquet.maintenance.index_pages import PagesIndexer, make_window_slots
-from coldparquet.maintenance.pack import renew_catalogue, renew_catalogues
+from coldparquet.maintenance.pack import renew_catalogue, renew_catalogues, result_of_pack
 from coldparquet.maintenance.sidecars import IndexedPartition, PartitionIndexer
 from coldparquet.options import ReadOptions
 from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data
-from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, nothing_to_do, work_on_partitions
+from coldparquet.pipelines.model import Place, WorkItem, WorkPlan, WorkResult, nothing_to_do, work_on_partitions
 from coldparquet.plan.advice import with_remedy
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.text import plural
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from coldparquet.maintenance.sidecars import IndexAction
     from coldparquet.options import StoreOptions
     from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import LakeStores, Outcome, WorkItem
+    from coldparquet.pipelines.model import LakeStores, Outcome
     from coldparquet.plan.advice import Finding
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import ObjectInfo
@@ -173,9 +173,19 @@ class IndexJob(TableByTable):
         return IndexReport(
             url=place.label,
             partitions=partitions,
-            notes=found.notes,
+            notes=(*found.notes, *_note_on_timestamps(partitions)),
             findings=found.findings,
             catalogue=catalogue,
+        )
+
+    def results(self, report: IndexReport) -> tuple[WorkResult, ...]:
+        """Say what became of one table as results of many say it."""
+        table = WorkItem(lake=report.url, table="")
+        catalogue = [] if report.catalogue is None else [result_of_pack(table, report.catalogue, is_renewed=True)]
+        return (
+            *(_unread(table, finding) for finding in report.findings),
+            *(_result(replace(table, partition=done.path.split("/")[-2]), done) for done in report.partitions),
+            *catalogue,
         )
 
     async def plan_table(self, table: TableToPlan) -> WorkPlan:
@@ -236,6 +246,19 @@ class IndexJob(TableByTable):
     async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:
         """Renew the catalogues of the tables in which something was written."""
         return () if self.dry_run else await renew_catalogues(results, plan, stores, make=self.pack)
+
+
+def _note_on_timestamps(partitions: Sequence[IndexedPartition]) -> tuple[str, ...]:
+    unsorted = sum(not partition.has_timestamp for partition in partitions)
+    if not unsorted:
+        return ()
+    written = plural(sum(partition.action == "written" for partition in partitions), "new sidecar")
+    note = (
+        f"{unsorted} of {written} {'names' if unsorted == 1 else 'name'} no designated timestamp, because the file does not, so"
+        " that the names of their directories prune nothing; a timestamp column becomes it by being the file's first sorting"
+        " column, ascending and never null"
+    )
+    return (note,)
 
 
 def _unread(table: WorkItem, finding: Finding) -> WorkResult:
@@ -348,14 +371,4 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     """
     job = IndexJob(pages=pages, force=force, pack=pack, inline_bloom_bytes=inline_bloom_bytes, dry_run=dry_run)
     place = Place(url, storage_options, store_options, store)
-    report = await job.on_table(place, options or ReadOptions(), on_progress)
-    unsorted = sum(not partition.has_timestamp for partition in report.partitions)
-    if not unsorted:
-        return report
-    written = plural(report.count("written"), "new sidecar")
-    note = (
-        f"{unsorted} of {written} {'names' if unsorted == 1 else 'name'} no designated timestamp, because the file does not, so"
-        " that the names of their directories prune nothing; a timestamp column becomes it by being the file's first sorting"
-        " column, ascending and never null"
-    )
-    return replace(report, notes=(*report.notes, note))
+    return await job.on_table(place, options or ReadOptions(), on_progress)

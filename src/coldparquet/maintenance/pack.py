@@ -22,18 +22,19 @@ from coldparquet.format.catalogue_file import (
     encode_catalogue,
 )
 from coldparquet.maintenance.packed_entries import (
-    BloomPacker,
     LeftOut,
-    PartitionPacker,
     bloom_bytes,
     has_blooms,
     kept_entries,
+    read_blooms,
+    read_entry,
 )
 from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.pipelines.lakes import TableByTable
-from coldparquet.pipelines.model import Place, WorkPlan, WorkResult
+from coldparquet.pipelines.model import Place, WorkItem, WorkPlan, WorkResult
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.transfer import read_whole
+from coldparquet.text import few_names
 
 if TYPE_CHECKING:
     import os
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import LakeStores, Outcome, WorkItem
+    from coldparquet.pipelines.model import LakeStores, Outcome
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import FetchedRange
 
@@ -124,19 +125,38 @@ class PackJob(TableByTable):
         """Pack one table. Requests: those of :func:`pack_table`."""
         store, path = stores.table(item)
         report = await self._pack(store, path, stores.read_options, None)
-        done = result_of_pack(item, report, action=report.action)
+        return self._result(item, report)
+
+    def results(self, report: PackReport) -> tuple[WorkResult, ...]:
+        """Say what became of one table as results of many say it."""
+        return (self._result(WorkItem(lake=report.url, table=""), report),)
+
+    @staticmethod
+    def _result(item: WorkItem, report: PackReport) -> WorkResult:
+        done = result_of_pack(item, report)
         return replace(done, outcome="failed", kind="NothingToPack") if report.action == "skipped" else done
 
 
-def result_of_pack(item: WorkItem, report: PackReport, *, action: str) -> WorkResult:
-    """Say of a table what became of its catalogue."""
+def result_of_pack(item: WorkItem, report: PackReport, *, is_renewed: bool = False) -> WorkResult:
+    """Say of a table what became of its catalogue; ``is_renewed``: after another verb."""
     outcomes: dict[PackAction, Outcome] = {"written": "done", "would write": "done", "failed": "failed"}
+    left_out: dict[str, list[str]] = {}
+    for partition in report.partitions:
+        if partition.reason is not None:
+            left_out.setdefault(partition.reason, []).append(partition.name)
     return WorkResult(
         table=item.table_url,
         outcome=outcomes.get(report.action, "nothing to do"),
-        action=action,
+        action=f"catalogue {report.action}" if is_renewed else report.action,
         reason=report.reason,
         size_bytes=report.catalogue_bytes,
+        details={
+            "packed": report.packed_count,
+            "partitions": len(report.partitions),
+            "bloom_bytes": report.bloom_bytes,
+            "left_out_bloom_bytes": report.left_out_bloom_bytes,
+            "left_out": {reason: few_names(names) for reason, names in left_out.items()},
+        },
     )
 
 
@@ -216,7 +236,7 @@ async def renew_catalogues(
         report = await renew_catalogue(store, path, stores.read_options, changed=directories, make=make)
         if report is None:
             return None
-        return result_of_pack(item, report, action=f"catalogue {report.action}")
+        return result_of_pack(item, report, is_renewed=True)
 
     renewals = [
         renew(items[table], directories)
@@ -299,12 +319,10 @@ class _Packing:
     async def _read(
         self, locations: Sequence[PartitionLocation], kept: Mapping[str, PackedSidecar]
     ) -> list[PackedSidecar | LeftOut]:
-        packer = PartitionPacker(self._checked, self._options)
-
         async def read(location: PartitionLocation) -> PackedSidecar | LeftOut:
             if location.name in kept:
                 return kept[location.name]
-            found = await packer.read(location)
+            found = await read_entry(location, store=self._checked, options=self._options)
             if self._on_progress is not None:
                 self._on_progress(location.name, len(locations))
             return found
@@ -314,13 +332,12 @@ class _Packing:
     async def _with_blooms(
         self, locations: Sequence[PartitionLocation], packed: Sequence[PackedSidecar | LeftOut]
     ) -> list[PackedSidecar | LeftOut]:
-        packer = BloomPacker(self._checked, self._options)
-
         async def read(pair: tuple[PartitionLocation, PackedSidecar | LeftOut]) -> PackedSidecar | LeftOut:
             location, one = pair
             if isinstance(one, LeftOut) or one.blooms:
                 return one
-            return replace(one, blooms=await packer.read(location, one))
+            blooms = await read_blooms(location, one, store=self._checked, options=self._options)
+            return replace(one, blooms=blooms)
 
         pairs = list(zip(locations, packed, strict=True))
         return await map_or_cancel(read, pairs, at_once=self._options.max_concurrency)

@@ -49,46 +49,34 @@ if TYPE_CHECKING:
     from coldparquet.storage.requests import ObjectInfo
 
 
-class BloomPacker:
-    """Reads the filters of one partition after the other.
-
-    Args:
-        store: Where they lie.
-        options: How to read.
-    """
-
-    def __init__(self, store: CheckedStore, options: ReadOptions) -> None:
-        self._store = store
-        self._coalescing = choose_coalescing(options, StoreSpeed(connections=options.max_concurrency))
-
-    async def read(self, location: PartitionLocation, packed: PackedSidecar) -> tuple[PackedBloom, ...]:
-        """Read the filters of a partition, but for those that its sidecar holds. 1 request or few for the Parquet file."""
-        sidecar = parse_sidecar(packed.sidecar, parquet_size_bytes=packed.parquet_size_bytes)
-        places = _places_in_file(sidecar)
-        starts = np.concatenate(
-            [np.empty(0, np.int64), *(of_column.starts[found] for of_column, found in places.values())]
+async def read_blooms(
+    location: PartitionLocation, packed: PackedSidecar, *, store: CheckedStore, options: ReadOptions
+) -> tuple[PackedBloom, ...]:
+    """Read the filters of a partition, but for those that its sidecar holds. 1 request or few for the Parquet file."""
+    sidecar = parse_sidecar(packed.sidecar, parquet_size_bytes=packed.parquet_size_bytes)
+    places = _places_in_file(sidecar)
+    starts = np.concatenate([np.empty(0, np.int64), *(of_column.starts[found] for of_column, found in places.values())])
+    if not len(starts):
+        return ()
+    lengths = np.concatenate([of_column.lengths[found] for of_column, found in places.values()])
+    if is_lasting_etag(packed.data_etag):
+        store.versions.pin(location.data_path, packed.data_etag)
+    fetched = FetchedRanges()
+    try:
+        pieces = await fetch_bloom_ranges(
+            store,
+            location.data_path,
+            WantedRanges(starts=starts, stops=starts + lengths),
+            coalescing=choose_coalescing(options, StoreSpeed(connections=options.max_concurrency)),
+            object_bytes=sidecar.parquet_size_bytes,
+            may_grow=location.may_grow,
         )
-        if not len(starts):
-            return ()
-        lengths = np.concatenate([of_column.lengths[found] for of_column, found in places.values()])
-        if is_lasting_etag(packed.data_etag):
-            self._store.versions.pin(location.data_path, packed.data_etag)
-        fetched = FetchedRanges()
-        try:
-            pieces = await fetch_bloom_ranges(
-                self._store,
-                location.data_path,
-                WantedRanges(starts=starts, stops=starts + lengths),
-                coalescing=self._coalescing,
-                object_bytes=sidecar.parquet_size_bytes,
-                may_grow=location.may_grow,
-            )
-        except InternalError:
-            raise
-        except ColdParquetError:
-            return ()
-        fetched.add_round(pieces)
-        return await asyncio.to_thread(_cut_out, sidecar, places, fetched)
+    except InternalError:
+        raise
+    except ColdParquetError:
+        return ()
+    fetched.add_round(pieces)
+    return await asyncio.to_thread(_cut_out, sidecar, places, fetched)
 
 
 def bloom_bytes(packed: PackedSidecar) -> int:
@@ -178,51 +166,42 @@ class LeftOut:
     reason: str
 
 
-class PartitionPacker:
-    """Reads one partition after the other.
+async def read_entry(
+    location: PartitionLocation, *, store: ObjectStore, options: ReadOptions
+) -> PackedSidecar | LeftOut:
+    """Read one partition from a store that pins versions. 1 listing, and 1 or 2 requests for its sidecar; none for a native one."""
+    if location.is_native:
+        return LeftOut(reason="in QuestDB's native format")
+    # In this order: if the sidecar is replaced in between, the entry says an older version of it, and does not count.
+    listed = await _list(location, store)
+    lookup = await look_up_sidecar(store, location, options)
+    sidecar = lookup.sidecar
+    if sidecar is None:
+        problem = lookup.problem.message if lookup.problem else "it has no sidecar; 'coldparquet index' writes one"
+        return LeftOut(reason=problem)
+    if len(lookup.file) > LARGEST_SIDECAR_BYTES:
+        return LeftOut(reason=f"its sidecar of {len(lookup.file):,} bytes is worth a request of its own")
+    unusable = None if location.committed_size_bytes is not None else _why_unusable(listed, sidecar)
+    if unusable is not None:
+        return LeftOut(reason=unusable)
+    return PackedSidecar(
+        name=location.name,
+        parquet_size_bytes=sidecar.parquet_size_bytes,
+        row_count=sidecar.total_rows,
+        sidecar=lookup.file,
+        data_etag=_lasting_etag(listed, DATA_FILE),
+        sidecar_etag=_lasting_etag(listed, SIDECAR_FILE),
+        has_pages=not listed or PAGES_FILE in listed,
+    )
 
-    Args:
-        store: Where they lie; it should pin versions.
-        options: How to read.
-    """
 
-    def __init__(self, store: ObjectStore, options: ReadOptions) -> None:
-        self._store = store
-        self._options = options
-
-    async def read(self, location: PartitionLocation) -> PackedSidecar | LeftOut:
-        """Read one partition. 1 listing, and 1 or 2 requests for its sidecar; none for a native one."""
-        if location.is_native:
-            return LeftOut(reason="in QuestDB's native format")
-        # In this order: if the sidecar is replaced in between, the entry says an older version of it, and does not count.
-        listed = await self._list(location)
-        lookup = await look_up_sidecar(self._store, location, self._options)
-        sidecar = lookup.sidecar
-        if sidecar is None:
-            problem = lookup.problem.message if lookup.problem else "it has no sidecar; 'coldparquet index' writes one"
-            return LeftOut(reason=problem)
-        if len(lookup.file) > LARGEST_SIDECAR_BYTES:
-            return LeftOut(reason=f"its sidecar of {len(lookup.file):,} bytes is worth a request of its own")
-        unusable = None if location.committed_size_bytes is not None else _why_unusable(listed, sidecar)
-        if unusable is not None:
-            return LeftOut(reason=unusable)
-        return PackedSidecar(
-            name=location.name,
-            parquet_size_bytes=sidecar.parquet_size_bytes,
-            row_count=sidecar.total_rows,
-            sidecar=lookup.file,
-            data_etag=_lasting_etag(listed, DATA_FILE),
-            sidecar_etag=_lasting_etag(listed, SIDECAR_FILE),
-            has_pages=not listed or PAGES_FILE in listed,
-        )
-
-    async def _list(self, location: PartitionLocation) -> Mapping[str, ObjectInfo]:
-        """List the objects of a partition by their names; none where the store does not list them."""
-        try:
-            listing = await self._store.list(location.directory_path)
-        except (AccessError, NotFoundError):
-            return {}
-        return {info.path.rpartition("/")[2]: info for info in listing.objects}
+async def _list(location: PartitionLocation, store: ObjectStore) -> Mapping[str, ObjectInfo]:
+    """List the objects of a partition by their names; none where the store does not list them."""
+    try:
+        listing = await store.list(location.directory_path)
+    except (AccessError, NotFoundError):
+        return {}
+    return {info.path.rpartition("/")[2]: info for info in listing.objects}
 
 
 def _lasting_etag(listed: Mapping[str, ObjectInfo], name: str) -> str | None:

@@ -31,7 +31,7 @@ from coldparquet.maintenance.deep_check import PACK_AGAIN, ReadPackedBlooms, rea
 from coldparquet.maintenance.partition_check import PackedEntry, Verification, VerifiedPartition
 from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.pipelines.lakes import TableByTable, location_as_data, location_from_data
-from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, work_on_partitions
+from coldparquet.pipelines.model import Place, WorkItem, WorkPlan, WorkResult, work_on_partitions
 from coldparquet.plan.advice import Finding, finding_of_error
 from coldparquet.plan.columns import columns_left_out, match_columns, table_columns_of_metadata, unified_columns
 from coldparquet.storage.checked import CheckedStore
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.table_metadata import TableMetadata
     from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import LakeStores, WorkItem
+    from coldparquet.pipelines.model import LakeStores
     from coldparquet.plan.advice import Severity
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import Listing
@@ -237,7 +237,7 @@ class VerifyJob(TableByTable):
             )
             for location in found.locations
         )
-        about_table = result_of_findings(table.item, found.findings)
+        about_table = result_of_findings(table.item, found.findings, source=found.source)
         if not self.dry_run:
             return WorkPlan(items=items, settled=(about_table,))
         not_checked = (
@@ -266,6 +266,12 @@ class VerifyJob(TableByTable):
         await verification.run()
         return self.result(item, verification.result())
 
+    def results(self, report: VerifyReport) -> tuple[WorkResult, ...]:
+        """Say what became of one table as results of many say it."""
+        table = WorkItem(lake=report.url, table="")
+        about_table = result_of_findings(table, report.findings, source=report.source)
+        return about_table, *(self.result(replace(table, partition=done.name), done) for done in report.partitions)
+
     def result(self, item: WorkItem, done: VerifiedPartition) -> WorkResult:
         """Say what was found about one partition as other results do."""
         return result_of_findings(
@@ -277,6 +283,7 @@ class VerifyJob(TableByTable):
             sidecar=done.sidecar,
             row_groups=done.row_groups,
             checksum=done.checksum,
+            read_bytes=done.read_bytes,
         )
 
 

@@ -247,7 +247,8 @@ class Engine(Protocol):
         ...
 
 
-_PATTERN_CHARACTERS = frozenset("*?[")
+PATTERN_CHARACTERS = frozenset("*?[")
+"""Where one is in the name of a directory, it is a pattern."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +276,7 @@ class Lake:
             )
         scheme, separator, path = url.rpartition("://")
         parts = path.rstrip("/").split("/")
-        plain = next((place for place, part in enumerate(parts) if _PATTERN_CHARACTERS & set(part)), len(parts))
+        plain = next((place for place, part in enumerate(parts) if PATTERN_CHARACTERS & set(part)), len(parts))
         base = "/".join(parts[:plain])
         if not url or (plain < len(parts) and not base and separator):
             raise InvalidInputError(f"{url!r} names no lake; needed: s3://bucket/path, or a local path", path=url)

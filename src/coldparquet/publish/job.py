@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from coldparquet.catalog.table_files import TRANSACTION_FILE
@@ -15,8 +15,12 @@ from coldparquet.publish.report import PublishOptions
 from coldparquet.publish.source import parse_storage_class_rule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import LakeStores, Outcome, WorkItem
+    from coldparquet.pipelines.model import LakeStores, Outcome, Place, WorkItem
+    from coldparquet.prices import PriceTable
+    from coldparquet.publish.report import PublishProgress, PublishReport
 
 _HOUR_S = 3600
 
@@ -56,6 +60,24 @@ class PublishJob(TableByTable):
         if not self.destination:
             raise InvalidInputError("publish needs a destination, such as s3://bucket/published", field="destination")
         self._options()
+
+    async def on_table(
+        self,
+        source: Place,
+        destination: Place,
+        on_progress: Callable[[PublishProgress], None] | None,
+        *,
+        prices: PriceTable | None,
+    ) -> PublishReport:
+        """Publish one table, here."""
+        return await publish_table(
+            source.url,
+            destination.url,
+            options=replace(self._options(), prices=prices),
+            source_options=source.storage_options,
+            storage_options=destination.storage_options,
+            on_progress=on_progress,
+        )
 
     async def plan_table(self, table: TableToPlan) -> WorkPlan:
         """Publish it if it has a ``_txn``. 1 listing."""

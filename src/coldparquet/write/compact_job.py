@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError
-from coldparquet.maintenance.pack import renew_catalogues
+from coldparquet.maintenance.pack import renew_catalogues, result_of_pack
 from coldparquet.options import MIB
 from coldparquet.pipelines.lakes import TableByTable
-from coldparquet.pipelines.model import WorkPlan, WorkResult, failure
+from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, failure
 from coldparquet.storage.local import LocalStore
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet.write.files import LocalFiles
@@ -19,11 +19,11 @@ from coldparquet.write.options import WriteOptions
 from coldparquet.write.versions import purge_superseded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import LakeStores, Outcome, WorkItem
-    from coldparquet.write.compact import CompactedPartition
+    from coldparquet.pipelines.model import LakeStores, Outcome, Place
+    from coldparquet.write.compact import CompactedPartition, CompactionProgress, CompactionReport
 
 _HOUR_S = 3600
 
@@ -63,6 +63,32 @@ class CompactJob(TableByTable):
         if not self.purge_after_hours >= 0:  # NaN is not
             raise InvalidInputError(f"purge_after_hours is {self.purge_after_hours}; it must be at least 0")
         self._options()
+
+    async def on_table(
+        self, place: Place, on_progress: Callable[[CompactionProgress], None] | None
+    ) -> CompactionReport:
+        """Do everything for one table, here."""
+        return await compact_table(
+            place.url,
+            partitions=self.partitions,
+            force=self.force,
+            dry_run=self.dry_run,
+            purge=self.purge,
+            pack=self.pack,
+            options=self._options(),
+            storage_options=place.storage_options,
+            store_options=place.store_options,
+            store=place.store,
+            on_progress=on_progress,
+        )
+
+    def results(self, report: CompactionReport) -> tuple[WorkResult, ...]:
+        """Say what became of one table as results of many say it."""
+        table = WorkItem(lake=report.url, table="")
+        catalogue = [] if report.catalogue is None else [result_of_pack(table, report.catalogue, is_renewed=True)]
+        purged = [_purged(table, report.purged, dry_run=report.is_dry_run)] if self.purge else []
+        done = (_result(replace(table, partition=done.name), done) for done in report.partitions)
+        return (*done, *catalogue, *purged)
 
     async def plan_table(self, table: TableToPlan) -> WorkPlan:
         """Look at the footers of all partitions. Requests: those of a dry run of :func:`compact_table`."""
@@ -121,12 +147,7 @@ class CompactJob(TableByTable):
             removed = await purge_superseded(store, path, before_s=before_s, dry_run=False, files=files)
         except ColdParquetError as error:
             return failure(replace(item, partition=""), error)
-        return WorkResult(
-            table=item.table_url,
-            outcome="done" if removed else "nothing to do",
-            action="purged",
-            details={"directories": list(removed)},
-        )
+        return _purged(item, removed, dry_run=False)
 
     def _options(self) -> CompactionOptions:
         return CompactionOptions(
@@ -134,6 +155,15 @@ class CompactJob(TableByTable):
             purge_after_s=self.purge_after_hours * _HOUR_S,
             memory_limit_bytes=self.memory_limit_bytes,
         )
+
+
+def _purged(item: WorkItem, removed: Sequence[str], *, dry_run: bool) -> WorkResult:
+    return WorkResult(
+        table=item.table_url,
+        outcome="done" if removed else "nothing to do",
+        action="would purge" if dry_run else "purged",
+        details={"directories": list(removed)},
+    )
 
 
 def _result(item: WorkItem, done: CompactedPartition) -> WorkResult:

@@ -1,7 +1,7 @@
 """The job that turns whole datasets into tables of cold partitions, and such tables into plain Parquet.
 
 On one machine it knows Parquet files and tables. On Spark every format that Spark reads or writes, see
-:mod:`coldparquet.spark.engine`: there a conversion is itself a Spark job.
+:mod:`coldparquet.spark.convert`: there a conversion is itself a Spark job.
 """
 
 from __future__ import annotations

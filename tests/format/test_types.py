@@ -1,22 +1,37 @@
+"""Column types: type codes and their names, how each storage is read, and distinct values."""
+
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
-from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
+from coldparquet.format.parquet_footer import parse_footer
+from coldparquet.format.sidecar import Sidecar, parse_sidecar
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_layout import PhysicalType
+from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.table_metadata import TableMetadata, parse_table_metadata
 from coldparquet.format.type_codes import (
+    NANOSECOND_BIT,
+    TypeTag,
     array_dimensions,
     array_type_code,
     decimal_precision_scale,
     decimal_type_code,
     geohash_bits,
+    geohash_type_code,
+    is_decimal,
+    is_geohash,
+    parse_type_name,
     tag_of,
     timestamp_unit,
     type_name,
@@ -26,13 +41,17 @@ from coldparquet.format.types import (
     Comparison,
     ForeignAnnotation,
     StatisticsTrust,
-    TypeTag,
+    canonical_type,
+    distinct_values,
     encode_foreign_annotations,
     parse_foreign_annotations,
     resolve_type,
 )
+from tests.support.questdb_tables import GOLDEN, PARTITIONS, GoldenPartition
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 INT32, INT64, INT96 = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.INT96
 BYTES, FIXED = PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY
 
@@ -221,3 +240,144 @@ def test_bad_foreign_annotations_are_format_errors(content: bytes) -> None:
     with pytest.raises(FormatError) as caught:
         parse_foreign_annotations(content, path="p/_pm")
     assert caught.value.path == "p/_pm"
+
+
+# --- Types from type codes alone equal what the Parquet files of the same tables hold; ids are writer indexes ---
+
+
+def metadata_of(table: str) -> TableMetadata:
+    return parse_table_metadata((GOLDEN / table / "table" / "_meta").read_bytes(), path=None)
+
+
+def sidecar_of(file: Path) -> Sidecar:
+    content = file.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little")
+    footer = parse_footer(content[-8 - length : -8], path=str(file), offset=len(content) - 8 - length)
+    return parse_sidecar(encode_sidecar(sidecar_content_from_footer(footer)))
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+def test_columns_of_files_have_the_writer_index_as_id_and_the_type_of_the_table(partition: GoldenPartition) -> None:
+    columns = {column.writer_index: column for column in metadata_of(partition.table).columns}
+    sidecar = sidecar_of(partition.directory / "data.parquet")
+    assert sidecar.column_count > 0
+    for index in range(sidecar.column_count):
+        descriptor, stored = sidecar.column(index), sidecar.column_type(index)
+        column = columns[descriptor.id]
+        assert column.name == descriptor.name
+        wanted = canonical_type(column.type_code)
+        assert (stored.name, stored.arrow, stored.comparison) == (wanted.name, wanted.arrow, wanted.comparison)
+        assert (stored.physical_type, stored.fixed_byte_length) == (wanted.physical_type, wanted.fixed_byte_length)
+
+
+@pytest.mark.parametrize("table", sorted({partition.table for partition in PARTITIONS}))
+def test_canonical_names_are_those_of_show_columns(table: str) -> None:
+    shown = json.loads((GOLDEN / table / "expected" / "columns.json").read_text())
+    columns = metadata_of(table).columns
+    names = {column.name: canonical_type(column.type_code).name for column in columns}
+    assert names == {row["column"]: row["type"] for row in shown}
+
+
+@pytest.mark.parametrize("type_code", [0, -1, 20, 40, 244, 27, 28, 5 | 1 << 9, 12 | 1 << 8])
+def test_codes_of_no_stored_type_are_refused(type_code: int) -> None:
+    with pytest.raises(UnsupportedError):
+        canonical_type(type_code)
+
+
+# --- Names of types, as SHOW COLUMNS prints them, and the codes that they stand for ---
+
+
+PLAIN_CODES = [tag for tag in TypeTag if not (is_decimal(tag) or is_geohash(tag) or tag is TypeTag.ARRAY)]
+CODES = st.one_of(
+    st.sampled_from([*PLAIN_CODES, TypeTag.TIMESTAMP | NANOSECOND_BIT]).map(int),
+    st.integers(1, 60).map(geohash_type_code),
+    st.integers(1, 32).map(array_type_code),
+    st.integers(1, 76).flatmap(
+        lambda digits: st.integers(0, digits).map(lambda scale: decimal_type_code(digits, scale))
+    ),
+)
+
+
+@given(CODES)
+def test_a_name_leads_back_to_its_code(code: int) -> None:
+    assert parse_type_name(type_name(code)) == code
+    assert parse_type_name(f" {type_name(code).lower()} ") == code
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("GEOHASH(8c)", 75793),
+        ("GEOHASH(1b)", 65806),
+        ("GEOHASH(20b)", 70672),
+        ("DECIMAL(18,3)", 791071),
+        ("DECIMAL( 18 , 3 )", 791071),
+        ("DOUBLE[]", 2587),
+        ("DOUBLE[][]", 18971),
+        ("TIMESTAMP_NS", 262152),
+    ],
+)
+def test_known_codes(name: str, code: int) -> None:
+    assert parse_type_name(name) == code
+
+
+def test_every_name_that_questdb_printed() -> None:
+    printed = {
+        column["type"]
+        for path in GOLDEN.glob("*/expected/columns.json")
+        for column in json.loads(path.read_text(encoding="utf-8"))
+    }
+    assert len(printed) > 25
+    assert {type_name(parse_type_name(name)) for name in printed} == printed
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "MONEY",
+        "GEOHASH",
+        "GEOHASH(0c)",
+        "GEOHASH(13c)",
+        "GEOHASH(61b)",
+        "GEOHASH(3)",
+        "GEOHASH[]",
+        "DECIMAL(3)",
+        "DECIMAL(3,4)",
+        "DECIMAL(77,0)",
+        "DECIMAL(1,2",
+        "DOUBLE(3c)",
+        "DOUBLE" + "[]" * 33,
+        "LONG[]",
+        f"DECIMAL({'9' * 5_000},1)",
+    ],
+)
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(InvalidInputError, match="SHOW COLUMNS") as caught:
+        parse_type_name(name)
+    assert caught.value.kind == "UnknownType"
+
+
+# --- Distinct integers in ascending order ---
+
+
+@given(
+    arrays.arrays(
+        st.sampled_from([np.int32, np.int64, np.uint64]),
+        st.integers(0, 20),
+        elements=st.integers(0, 5),
+        fill=st.nothing(),
+    )
+)
+def test_same_as_numpy(values: np.ndarray) -> None:
+    found = distinct_values(values)
+    expected = np.unique(values)
+    assert found.dtype == values.dtype
+    assert found.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("values", [[], [7], [3, 3, 3], [2, 1, 2, 1]])
+def test_leaves_its_argument_as_it_is(values: list[int]) -> None:
+    given_values = np.array(values, dtype=np.int64)
+    assert distinct_values(given_values).tolist() == sorted(set(values))
+    assert given_values.tolist() == values

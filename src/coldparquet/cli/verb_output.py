@@ -1,0 +1,402 @@
+"""What the verbs show: a bar while they work, then what became of one table or of many, as text."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from coldparquet.catalog.packed import CATALOGUE_FILE
+from coldparquet.catalog.pages import PAGES_FILE
+from coldparquet.cli.output import (
+    action_word,
+    in_flags,
+    lines_table,
+    output_console,
+    print_listed,
+    print_more,
+    progress_bar,
+)
+from coldparquet.pipelines.model import NOT_OPENED
+from coldparquet.text import few_names, human_bytes, human_dollars, human_seconds, plural, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from coldparquet.pipelines.model import PipelineReport, WorkResult
+    from coldparquet.publish import PublishedPartition, PublishProgress, PublishReport
+    from coldparquet.write.compact import CompactionProgress
+
+_BYTES_PER_MB = 1e6
+_STYLES = {"done": "green", "nothing to do": "dim", "failed": "red"}
+
+
+@contextmanager
+def counted(title: str, *, unit: str = "partitions") -> Iterator[Callable[[object, int], None]]:
+    """Show how many of how many are done: yields what is to be called with each one, and the number of all."""
+    with progress_bar() as progress:
+        task = progress.add_task(title, total=None, unit=unit)
+
+        def advance(_done: object, total: int) -> None:
+            progress.update(task, total=total, advance=1)
+
+        yield advance
+
+
+@contextmanager
+def counted_rows(title: str) -> Iterator[Callable[[CompactionProgress], None]]:
+    """Show how many rows are written."""
+    with progress_bar() as progress:
+        task = progress.add_task(title, total=None, unit="rows")
+
+        def advance(state: CompactionProgress) -> None:
+            progress.update(task, total=state.total_rows, completed=state.written_rows)
+
+        yield advance
+
+
+@contextmanager
+def counted_bytes(title: str) -> Iterator[Callable[[PublishProgress], None]]:
+    """Show how many bytes are sent, and how many partitions are complete."""
+    with progress_bar() as progress:
+        task = progress.add_task(title, total=None, unit="MB")
+
+        def advance(reached: PublishProgress) -> None:
+            progress.update(
+                task,
+                total=reached.total_bytes / _BYTES_PER_MB,
+                completed=reached.sent_bytes / _BYTES_PER_MB,
+                description=f"{title} {reached.finished_partitions} of {plural(reached.total_partitions, 'partition')}",
+            )
+
+        yield advance
+
+
+def print_report(report: PipelineReport) -> None:
+    """Print what is worth a line of its own, then the notes, then a line that sums everything up."""
+    console = output_console()
+    told = _Told(report)
+    told.print_lines(console)
+    for note in report.notes:
+        console.print(Text(f"note: {visible(note)}", style="dim"))
+    for line in told.summary():
+        console.print(line, soft_wrap=True)
+
+
+class _Told:
+    """What is told of a report."""
+
+    def __init__(self, report: PipelineReport) -> None:
+        self._report = report
+        results = report.results
+        self._places = [result for result in results if result.action == NOT_OPENED]
+        self._partitions = [result for result in results if result.partition]
+        self._tables = [result for result in results if not result.partition and result.action != NOT_OPENED]
+        self._table_count = len({result.table for result in (*self._partitions, *self._tables)})
+        self._is_one_table = self._table_count == 1 and not self._places
+
+    def print_lines(self, console: Console) -> None:
+        """Print what became of single partitions and tables, as far as that is remarkable."""
+        results: Sequence[WorkResult] = self._report.results
+        if self._report.job == "verify":
+            checked = [result for result in results if "findings" in result.details]
+            results = [result for result in results if "findings" not in result.details]
+            self._print_findings(console, checked)
+        if self._report.job == "compact":
+            changed = [result for result in results if result.action in {"compacted", "would compact"}]
+            results = [result for result in results if result not in changed]
+            print_listed(console, self._change_table, changed)
+        remarkable = [result for result in results if result.reason or result.action.startswith("would ")]
+        if self._is_one_table:
+            remarkable = [result for result in remarkable if not _is_of_catalogue(result)]
+        print_listed(console, self._result_table, sorted(remarkable, key=_worst_first))
+        if self._report.job == "pack":
+            left_out = [
+                (f"{self._place(result)} {visible(names)}".strip(), reason)
+                for result in self._tables
+                for reason, names in result.details.get("left_out", {}).items()
+            ]
+            print_listed(console, _left_out_table, left_out, noun="reasons")
+        for result in self._tables:
+            removed = result.details.get("directories")
+            if removed:
+                verb = "would be removed" if result.action.startswith("would") else "removed"
+                place = "" if self._is_one_table else f"{visible(result.table)}: "
+                names = few_names([visible(name) for name in removed])
+                console.print(Text(f"{place}{plural(len(removed), 'old version')} {verb}: {names}"))
+
+    def summary(self) -> Iterator[Text]:
+        """Write ``index: 365 partitions of 4 tables in 2.1 s: 360 written (1.2 MiB), 5 unchanged; tables: 4 catalogue written``."""
+        catalogues = [result for result in self._tables if self._is_one_table and _is_of_catalogue(result)]
+        tables = [result for result in self._tables if result not in catalogues]
+        if self._partitions or tables or self._places:
+            yield self._counts(tables)
+        pages = [pages for result in self._partitions if (pages := result.details.get("pages")) is not None]
+        if pages:
+            yield _pages_line(pages)
+        yield from map(catalogue_line, catalogues)
+
+    def _counts(self, tables: Sequence[WorkResult]) -> Text:
+        subject = "" if self._is_one_table else plural(self._table_count, "table")
+        if self._partitions:
+            subject = f"{plural(len(self._partitions), 'partition')}{f' of {subject}' if subject else ''}"
+        head = (
+            f"{self._report.job}: {subject or 'the table'}{self._source()} in {human_seconds(self._report.elapsed_s)}"
+        )
+        if self._report.job == "verify":
+            groups = [self._verdict(), _fates("", [one for one in tables if "findings" not in one.details])]
+        else:
+            groups = [_fates("", self._partitions), _fates("tables: " if self._partitions else "", tables)]
+        groups.append(_fates("lakes and directories: ", self._places))
+        return Text(f"{head}: ") + Text("; ").join(group for group in groups if group)
+
+    def _source(self) -> str:
+        sources = [result.details["source"] for result in self._tables if "source" in result.details]
+        return f" ({sources[0]})" if self._is_one_table and sources else ""
+
+    def _place(self, result: WorkResult) -> str:
+        """Name a partition, or a table where there are several."""
+        return visible(result.partition if self._is_one_table else f"{result.table} {result.partition}".rstrip())
+
+    def _result_table(self, results: Sequence[WorkResult]) -> Table:
+        named = [] if self._is_one_table else ["table"]
+        table = lines_table(*named, "partition", "", " ", no_wrap={"partition", ""})
+        for result in results:
+            table.add_row(
+                *([] if self._is_one_table else [Text(visible(result.table))]),
+                Text(visible(result.partition)),
+                Text(action_word(result.action), style=_STYLES[result.outcome]),
+                Text(visible(result.reason or _amounts([result]))),
+            )
+        return table
+
+    def _change_table(self, results: Sequence[WorkResult]) -> Table:
+        """Show what became of files, or why something will; a narrow terminal has no room for both."""
+        is_done = all(result.action == "compacted" for result in results)
+        numbers = ("bytes", "row groups", *(["pages"] if is_done else []))
+        why = [] if is_done else ["why"]
+        table = lines_table("partition", *numbers, *why, right=numbers, no_wrap={"partition", *numbers})
+        for result in results:
+            shapes = [shape for name in ("before", "after") if (shape := result.details[name]) is not None]
+            pages = " -> ".join("unknown" if shape["pages"] is None else f"{shape['pages']:,}" for shape in shapes)
+            new_name = result.details["directory"]
+            names = self._place(result) + (f" -> {visible(new_name)}" if new_name != result.partition else "")
+            table.add_row(
+                Text(names),
+                " -> ".join(human_bytes(shape["parquet_size_bytes"]) for shape in shapes),
+                " -> ".join(f"{shape['row_groups']:,}" for shape in shapes),
+                pages if is_done else Text(result.reason or ""),
+            )
+        return table
+
+    def _print_findings(self, console: Console, results: Sequence[WorkResult]) -> None:
+        alike: dict[tuple[str, str, str | None], list[tuple[str, str]]] = defaultdict(list)
+        for result in results:
+            for finding in result.details["findings"]:
+                told = self._place(result), visible(in_flags(finding["message"]))
+                alike[finding["severity"], finding["kind"], finding["remedy"]].append(told)
+        for (severity, kind, remedy), told_of in sorted(alike.items(), key=lambda one: [*_SEVERITIES].index(one[0][0])):
+            console.print(Text(f"{severity} ", style=f"bold {_SEVERITIES[severity][0]}") + Text(kind, style="bold"))
+            named = any(place for place, _ in told_of)
+            table = lines_table(*([""] if named else []), " ", no_wrap={""} if named else (), indent=2)
+            for place, message in told_of[:_FINDINGS_LISTED]:
+                table.add_row(*([Text(place)] if named else []), Text(message))
+            console.print(table)
+            print_more(console, len(told_of) - _FINDINGS_LISTED, indent=2)
+            if remedy is not None:
+                console.print(Text(f"  to do: {in_flags(remedy)}", style="green"))
+            console.print()
+
+    def _verdict(self) -> Text:
+        """Write ``5,000,000 rows, 1.2 GiB of Parquet, 1 native (not checked): 1 error, 2 warnings``."""
+        results = [result for result in (*self._partitions, *self._tables) if "findings" in result.details]
+        facts = [plural(sum(result.rows or 0 for result in results), "row")]
+        is_deep = any(result.details.get("read_bytes") for result in results)
+        size = human_bytes(sum(result.size_bytes or 0 for result in results))
+        facts.append(f"{size} {'read and compared' if is_deep else 'of Parquet'}")
+        native = sum(result.details.get("format") == "native" for result in results)
+        if native:
+            facts.append(f"{native:,} native (not checked)")
+        found = Counter(finding["severity"] for result in results for finding in result.details["findings"])
+        counts = [
+            Text(plural(found[severity], noun), style=style)
+            for severity, (style, noun) in _SEVERITIES.items()
+            if found[severity]
+        ]
+        verdict = Text(", ").join(counts) if counts else Text("nothing wrong", style="green")
+        return Text(f"{', '.join(facts)}: ") + verdict
+
+
+def catalogue_line(result: WorkResult) -> Text:
+    """Write ``_catalogue: written (186 KiB), 365 of 365 partitions``."""
+    facts, size_bytes = result.details, result.size_bytes
+    line = Text(f"{CATALOGUE_FILE}: ")
+    line += Text(result.action.removeprefix("catalogue "), style=_STYLES[result.outcome])
+    line += Text("" if size_bytes is None else f" ({human_bytes(size_bytes)})")
+    if facts["partitions"]:
+        line += Text(f", {facts['packed']:,} of {plural(facts['partitions'], 'partition')}")
+    for name, word in (("bloom_bytes", ""), ("left_out_bloom_bytes", "without ")):
+        if facts[name]:
+            line += Text(f", {word}{human_bytes(facts[name])} of bloom filters")
+    return line + Text(f": {visible(result.reason)}" if result.reason else "")
+
+
+_FINDINGS_LISTED = 10
+"""Findings of one kind that the text lists before it says how many more there are."""
+_SEVERITIES = {"error": ("red", "error"), "warning": ("yellow", "warning"), "advice": ("cyan", "suggestion")}
+"""Style and noun of each, from the worst on; the order in which findings are shown."""
+
+
+def _is_of_catalogue(result: WorkResult) -> bool:
+    return "packed" in result.details
+
+
+def _worst_first(result: WorkResult) -> tuple[int, bool]:
+    return ("failed", "done", "nothing to do").index(result.outcome), result.action != "warning"
+
+
+def _left_out_table(left_out: Sequence[tuple[str, str]]) -> Table:
+    table = lines_table("", "")
+    for names, reason in left_out:
+        table.add_row(Text(names), Text(f"left out: {visible(reason)}", style="yellow"))
+    return table
+
+
+def _pages_line(pages: Iterable[Mapping[str, Any]]) -> Text:
+    """Write ``_pages: 365 written (1.2 MiB); 3,650 of 3,650 column chunks described``."""
+    pages = list(pages)
+    sizes = Counter[str]()
+    for one in pages:
+        sizes[one["action"]] += one["size_bytes"] or 0
+    counts = Counter(one["action"] for one in pages)
+    told = [f"{count:,} {action} ({human_bytes(sizes[action])})" for action, count in counts.most_common()]
+    known, chunks = sum(one["chunks_known"] for one in pages), sum(one["chunk_count"] for one in pages)
+    return Text(f"{PAGES_FILE}: {', '.join(told)}; {known:,} of {chunks:,} column chunks described")
+
+
+def _fates(label: str, results: Sequence[WorkResult]) -> Text:
+    """Write ``tables: 3 sound, 1 advice``, the most frequent one first; nothing where there are no results."""
+    by_action: dict[str, list[WorkResult]] = {}
+    for result in results:
+        by_action.setdefault(result.action, []).append(result)
+    parts = []
+    for action, same in sorted(by_action.items(), key=lambda one: -len(one[1])):
+        amounts = _amounts(same) if same[0].outcome == "done" else ""
+        told = f"{len(same):,} {action_word(action)}{f' ({amounts})' if amounts else ''}"
+        parts.append(Text(told, style=_STYLES[same[0].outcome]))
+    return Text(label if parts else "") + Text(", ").join(parts)
+
+
+def _amounts(results: Sequence[WorkResult]) -> str:
+    """Write how many bytes, what they were before, and dollars; nothing where nobody counted."""
+    size_bytes = sum(result.size_bytes or 0 for result in results)
+    shapes = [
+        (before, after) for one in results if (before := one.details.get("before")) and (after := one.details["after"])
+    ]
+    before_bytes = sum(before["parquet_size_bytes"] for before, _ in shapes)
+    dollars = [result.dollars for result in results if result.dollars is not None]
+    monthly = [month for result in results if (month := result.details.get("dollars_per_month")) is not None]
+    amounts = [human_bytes(size_bytes)] if size_bytes else []
+    if before_bytes:
+        amounts = [f"{human_bytes(before_bytes)} -> {human_bytes(size_bytes)}"]
+    if dollars:
+        amounts.append(human_dollars(sum(dollars)))
+    if monthly:
+        per_month = sum(monthly)
+        amounts.append(f"{'-' if per_month < 0 else '+'}{human_dollars(abs(per_month))} a month")
+    return ", ".join(amounts)
+
+
+_PURGED_LISTED = 20
+"""Removed versions that the text names."""
+
+_PUBLISH_STYLES = {
+    "published": "green",
+    "would publish": "green",
+    "converted": "green",
+    "would convert": "green",
+    "found": "green",
+    "unchanged": "dim",
+    "kept": "yellow",
+    "removed": "red",
+    "left behind": "yellow",
+}
+_PRICED_SCHEMES = ("s3://", "s3a://")
+_LEAST_DOLLARS = 0.0001
+
+
+def print_published(report: PublishReport, catalogue: WorkResult | None) -> None:
+    """Print what readers of the copy of one table see now, and what that cost."""
+    console = output_console()
+    remarkable = [partition for partition in report.partitions if partition.action != "unchanged"]
+    print_listed(console, _published_table, remarkable)
+    if report.purged:
+        verb = "would be purged" if report.is_dry_run else "purged"
+        console.print(Text(f"{verb}: {visible(', '.join(report.purged[:_PURGED_LISTED]))}", style="dim"))
+    for note in report.notes:
+        console.print(Text(f"note: {visible(note)}", style="yellow"))
+    if report.rows_left_behind:
+        native = plural(report.count("left behind"), "native partition")
+        told = f"{report.rows_left_behind:,} rows in {native} stay behind, and readers of the copy are told so"
+        console.print(Text(told, style="yellow"))
+    if catalogue is not None:
+        console.print(catalogue_line(catalogue))
+    for line in _publish_summary(report):
+        console.print(line)
+
+
+def _published_table(partitions: Sequence[PublishedPartition]) -> Table:
+    texts, numbers = ("partition", "", "published as"), ("rows", "Parquet")
+    table = lines_table(*texts, *numbers, " ", right=numbers, no_wrap={*texts, *numbers, " "})
+    for partition in partitions:
+        table.add_row(
+            Text(partition.name),
+            Text(partition.action, style=_PUBLISH_STYLES[partition.action]),
+            Text(partition.published_name or "-"),
+            f"{partition.rows:,}",
+            _published_size(partition),
+            partition.storage_class or "",
+        )
+    return table
+
+
+def _published_size(partition: PublishedPartition) -> str:
+    if partition.parquet_size_bytes is not None:
+        return human_bytes(partition.parquet_size_bytes)
+    return "-" if partition.native_size_bytes is None else f"from {human_bytes(partition.native_size_bytes)}"
+
+
+def _publish_summary(report: PublishReport) -> list[Text]:
+    """Say what readers see now, and what it cost."""
+    partitions = plural(sum(partition.published_name is not None for partition in report.partitions), "partition")
+    contents = f"{partitions}, {report.rows:,} rows"
+    before = "" if report.previous_txn is None else f", after {report.previous_txn:,}"
+    if report.is_dry_run:
+        head = Text(f"would publish transaction {report.txn:,}{before}: {contents}")
+    elif report.is_committed:
+        head = Text(f"published transaction {report.txn:,}{before}: {contents}", style="green")
+    else:
+        head = Text(f"transaction {report.txn:,} is published already: {contents}", style="green")
+    cost = report.cost
+    verb = "would send" if report.is_dry_run else "sent"
+    if report.count("would convert"):
+        verb = "would send about"  # that much before the native partitions among it are compressed
+    requests = f"{plural(cost.write_count, 'write')} and {plural(cost.read_count, 'read')}"
+    sent = f"{verb} {human_bytes(cost.sent_bytes)} in {requests}"
+    if report.destination.startswith(_PRICED_SCHEMES):
+        sent += f": {_dollars(cost.dollars)}"
+        if cost.sent_bytes:
+            sent += f", and {_dollars(cost.dollars_per_month)} a month to store them"
+    return [head, Text(sent, style="dim")]
+
+
+def _dollars(amount: float) -> str:
+    """Write an amount; most runs cost less than a cent."""
+    if amount < _LEAST_DOLLARS:
+        return f"under ${_LEAST_DOLLARS}"
+    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"
