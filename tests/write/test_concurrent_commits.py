@@ -20,7 +20,7 @@ from coldparquet.write import WriteOptions, append_rows, replace_row_groups, wri
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet.write.files import LocalFiles
 from coldparquet.write.versions import commit_partitions
-from tests.support.crash_points import UnflushedFiles
+from tests.support.power_cut import UnflushedFiles
 from tests.support.table_files import make_meta, make_txn
 from tests.support.written_tables import SECOND_US, directories
 
