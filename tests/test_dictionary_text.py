@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -21,9 +22,6 @@ from coldparquet.format.native import parse_symbol_offsets, parse_symbols
 from coldparquet.format.txn import parse_txn
 from coldparquet.storage.memory import MemoryStore
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, copy_parquet_partitions, expected_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 TABLES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
 SYMBOLS = GOLDEN / "symbols" / "table"

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coldparquet.maintenance.index import index_table
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GOLDEN = next(partition for partition in PARTITIONS if partition.table == "row_groups")
 

@@ -42,6 +42,8 @@ BESIDE_THE_LIBRARY = {"coldparquet_bench": ("cli",), "coldparquet_testing": ("cl
 """Packages that come with the library, and who in it may import them: the commands ``bench`` and ``demo``."""
 
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+NAMED = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in MODULES if path.stem != "__init__"}
+"""Modules by name, packages left out."""
 
 
 def _layer_name(path: Path) -> str:
@@ -52,16 +54,27 @@ def _rank(name: str) -> int:
     return next(rank for rank, names in enumerate(LAYERS) if name in names)
 
 
-def _imports(path: Path) -> set[str]:
-    """Return every module named in an import of ``path``, also inside functions and type-checking blocks."""
+def _imports(path: Path, *, when_loaded: bool = False) -> set[str]:
+    """Return every name that ``path`` imports, for types only ones among them; ``when_loaded`` leaves out functions."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while nodes:
+        node = nodes.pop()
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             names.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif not (when_loaded and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+            nodes.extend(ast.iter_child_nodes(node))
     return names
+
+
+def _modules_imported(path: Path, *, when_loaded: bool = False) -> set[str]:
+    """Return the modules of ours that ``path`` imports, without the packages that they lie in."""
+    names = _imports(path, when_loaded=when_loaded)
+    named = {name for imported in names for name in (imported, imported.rpartition(".")[0])}
+    return {name.removeprefix("coldparquet.") for name in named if name.startswith("coldparquet.")} & NAMED.keys()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -83,27 +96,11 @@ def test_imports_only_from_the_left(path: Path) -> None:
             assert (own, other) in FRONT_DOOR_EXCEPTIONS, f"front door {own} imports front door {other}"
 
 
-def _imported_when_loaded(path: Path) -> set[str]:
-    """Return the modules of ours that ``path`` names at its top, for types only ones among them."""
-    names: set[str] = set()
-    blocks = [ast.parse(path.read_text(encoding="utf-8")).body]
-    while blocks:
-        for node in blocks.pop():
-            if isinstance(node, ast.ImportFrom):
-                names.update((str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)))
-            elif isinstance(node, ast.If | ast.Try):
-                blocks.append(node.body)
-    return {name.removeprefix("coldparquet.") for name in names if name.startswith("coldparquet.")}
-
-
 def test_no_circles() -> None:
     """Modules can be read in an order in which each one knows those before it, its types too."""
-    names = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in MODULES}
-    names = {name.removesuffix(".__init__"): path for name, path in names.items()}
-    graph = {name: (_imported_when_loaded(path) & names.keys()) - {name} for name, path in names.items()}
-    packages = {name for name, path in names.items() if path.name == "__init__.py"}
+    graph = {name: _modules_imported(path, when_loaded=True) - {name} for name, path in NAMED.items()}
     try:
-        TopologicalSorter({name: others - packages for name, others in graph.items()}).prepare()
+        TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"modules import each other: {' -> '.join(error.args[1])}")
 
@@ -129,16 +126,13 @@ def _code_lines(tree: ast.Module) -> int:
 
 def test_small_modules_have_several_importers() -> None:
     """A reader who follows a call does not pass through modules that hold little and serve one other."""
-    names = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in MODULES}
-    importers: dict[str, set[str]] = {name: set() for name in names}
-    for name, path in names.items():
-        for imported in _imports(path):
-            for candidate in (imported, imported.rpartition(".")[0]):
-                short = candidate.removeprefix("coldparquet.")
-                if short in importers and short != name:
-                    importers[short].add(name)
+    importers: dict[str, set[str]] = {name: set() for name in NAMED}
+    for path in MODULES:
+        name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        for imported in _modules_imported(path) - {name}:
+            importers[imported].add(name)
     found = set()
-    for name, path in names.items():
+    for name, path in NAMED.items():
         folder = name.rpartition(".")[0]
         alone = len(importers[name]) == 1 and next(iter(importers[name])).rpartition(".")[0] == folder
         if folder and alone and _code_lines(ast.parse(path.read_text(encoding="utf-8"))) < SMALL_MODULE_LINES:

@@ -7,7 +7,9 @@ import logging
 import pickle
 import re
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -22,16 +24,10 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.report import html_report, scan_report, svg_waterfall
+from coldparquet.table import Table
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
-from coldparquet_testing.simulator.faults import FaultRule
+from coldparquet_testing.simulator.faults import FaultKind, FaultRule
 from tests.support.questdb_tables import copy_parquet_partitions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from coldparquet.table import Table
-    from coldparquet_testing.simulator.faults import FaultKind
 
 KEY, SECRET, TOKEN = "PLANTEDKEY", "PLANTED/secret+0123", "PLANTEDtoken=="
 SIGNED = "?X-Amz-Signature=PLANTEDsignature&X-Amz-Security-Token=PLANTEDtoken"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,6 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
 from coldparquet.prices import PriceTable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DEFAULT = PriceTable.default()
 READABLE = ("STANDARD", "INTELLIGENT_TIERING", "STANDARD_IA", "ONEZONE_IA", "GLACIER_IR")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,16 +16,11 @@ import pytest
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage import disk_cache
+from coldparquet.table import Table
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.blooms import file_with_blooms
 from tests.support.disk_caches import poison
 from tests.support.questdb_tables import GOLDEN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from coldparquet.table import Table
 
 TABLE = "o3_in_place"
 URL = "s3://bucket/trades"

@@ -1,8 +1,12 @@
-"""Oracle: every Parquet partition of every genuine QuestDB table reads as QuestDB itself answered."""
+"""Oracle: every Parquet partition, every table and each earlier moment of it reads as QuestDB itself answered."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +15,11 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
-from tests.support.questdb_tables import PARTITIONS, GoldenPartition, assert_same_rows
+from coldparquet.storage.memory import MemoryStore
+from tests.support.questdb_tables import GOLDEN, PARTITIONS, GoldenPartition, assert_same_rows, expected_rows
 from tests.support.request_logs import assert_plan_was_followed
 
-if TYPE_CHECKING:
-    from pathlib import Path
+# --- Oracle: every Parquet partition of every genuine QuestDB table reads as QuestDB itself answered ------------------
 
 
 @pytest.fixture
@@ -84,3 +88,119 @@ async def test_every_value_is_found_again(partition_url: Path, golden: GoldenPar
             assert await partition.scan(where=~(cp.col(field.name) == literal)).count() == (len(values) - expected), (
                 field.name
             )
+
+
+# --- Oracle: every genuine QuestDB table, and each of its earlier moments, reads as QuestDB itself answered -----------
+
+
+TABLE_FILES = ("_txn", "_meta", "_cv")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A table at the end of its making, or an earlier snapshot of it over files that have grown since."""
+
+    table: str
+    snapshot: str | None
+
+    def __str__(self) -> str:
+        return self.table if self.snapshot is None else f"{self.table}@{self.snapshot}"
+
+    @property
+    def expected_directory(self) -> Path:
+        expected = GOLDEN / self.table / "expected"
+        return expected if self.snapshot is None else expected / "snapshots" / self.snapshot
+
+    def rows(self) -> pa.Table:
+        return expected_rows(self.table, self.snapshot)
+
+    def partitions(self) -> list[dict[str, Any]]:
+        listed = json.loads((self.expected_directory / "partitions.json").read_text())
+        return [partition for partition in listed if partition["attached"]]
+
+    def copied_to(self, directory: Path) -> Path:
+        copied = directory / self.table
+        shutil.copytree(GOLDEN / self.table / "table", copied)
+        if self.snapshot is not None:
+            for name in TABLE_FILES:
+                shutil.copyfile(self.expected_directory / name, copied / name)
+        return copied
+
+
+def _moments() -> list[Moment]:
+    moments = []
+    for table in sorted(path for path in GOLDEN.iterdir() if path.is_dir()):
+        moments.append(Moment(table.name, None))
+        snapshots = table / "expected" / "snapshots"
+        if snapshots.is_dir():
+            moments += [Moment(table.name, path.name) for path in sorted(snapshots.iterdir())]
+    return moments
+
+
+MOMENTS = [pytest.param(moment, id=str(moment)) for moment in _moments()]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_the_whole_table_equals_questdb(moment: Moment, tmp_path: Path) -> None:
+    path = moment.copied_to(tmp_path)
+    async with cp.open_table(path) as table:
+        plan = await table.scan().plan()
+        before = len(table.request_log)
+        assert_same_rows(await table.scan().to_arrow(), moment.rows())
+        assert_plan_was_followed(plan, table.request_log[before:])
+        assert await table.scan().count() == moment.rows().num_rows
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_sidecars_change_nothing(moment: Moment, tmp_path: Path) -> None:
+    path = moment.copied_to(tmp_path)
+    report = await index_table(path)
+    assert report.count("failed") == 0
+    async with cp.open_table(path) as table:
+        plan = await table.scan().plan()
+        assert {partition.metadata_source for partition in plan.partitions} <= {"sidecar", "native"}
+        assert_same_rows(await table.scan().to_arrow(), moment.rows())
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_an_object_store_gives_the_same_rows(moment: Moment, tmp_path: Path) -> None:
+    path, store = moment.copied_to(tmp_path), MemoryStore()
+    for file in path.rglob("*"):
+        if file.is_file():
+            await store.put(f"bucket/{file.relative_to(path)}", file.read_bytes(), overwrite=False)
+    async with cp.open_table("bucket", store=store) as table:
+        assert_same_rows(await table.scan().to_arrow(), moment.rows())
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_partitions_equal_those_that_questdb_lists(moment: Moment, tmp_path: Path) -> None:
+    async with cp.open_table(moment.copied_to(tmp_path)) as table:
+        listed = moment.partitions()
+        # The server leaves the version out of its names.
+        assert [partition.name.partition(".")[0] for partition in table.partitions] == [
+            partition["name"] for partition in listed
+        ]
+        assert [partition.rows for partition in table.partitions] == [partition["numRows"] for partition in listed]
+        assert [partition.format == "parquet" for partition in table.partitions] == [
+            partition["isParquet"] for partition in listed
+        ]
+        sizes = [partition.parquet_size_bytes or -1 for partition in table.partitions]
+        assert sizes == [partition["parquetFileSize"] for partition in listed]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_random_questions_of_tables_equal_questdb(moment: Moment, tmp_path: Path) -> None:
+    rows = moment.rows()
+    random = np.random.default_rng(rows.num_rows)
+    ts = rows.column("ts").cast(pa.int64()).to_numpy()
+    async with cp.open_table(moment.copied_to(tmp_path)) as table:
+        for _ in range(8):
+            columns = list(random.choice(rows.schema.names, size=random.integers(1, 4), replace=False))
+            begin, end = sorted(random.choice(ts, size=2).tolist())
+            scan = table.scan(columns, (cp.col("ts") >= begin) & (cp.col("ts") < end))
+            is_wanted = pa.array((ts >= begin) & (ts < end))
+            expected = rows.filter(is_wanted).select(columns)
+            assert_same_rows(await scan.to_arrow(), expected)
+            assert await scan.count() == expected.num_rows
+            limit = int(random.integers(0, rows.num_rows + 1))
+            assert_same_rows(await table.scan(columns, limit=limit).to_arrow(), rows.select(columns).slice(0, limit))

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,8 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import RangeRequest
 from coldparquet_testing.stores import FaultStore, Hang, LatencyStore
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.storage.requests import RangeRequest
 
 ROWS, ROW_GROUPS = 1_000, 10
 

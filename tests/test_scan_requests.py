@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +13,9 @@ import pytest
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.log import RequestRecord
 from coldparquet.storage.memory import MemoryStore
 from tests.support.request_logs import assert_plan_was_followed, data_requests
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.storage.log import RequestRecord
 
 ROWS, ROW_GROUPS = 24_000, 10
 DAY_US = 86_400_000_000

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,15 +21,10 @@ from coldparquet.follow.state import decode_state, encode_state
 from coldparquet.format.column_versions import RECORD_DTYPE, ColumnVersions, encode_column_versions
 from coldparquet.pieces import read_piece_batches
 from coldparquet.publish import publish_table
+from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.memory import MemoryStore
 from tests.support.growing_tables import GrowingTable
 from tests.support.table_copies import NATIVE_ROWS, TABLE, copy_table, expected_published_rows, put_in_state
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from coldparquet.storage.base import ObjectStore
 
 NO_COLUMN_VERSIONS = ColumnVersions(version=0, records=np.empty(0, RECORD_DTYPE))
 

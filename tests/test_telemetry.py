@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,13 +22,11 @@ from coldparquet import telemetry
 from coldparquet.errors import StorageError
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 PARTITION = "trades/2024-03-01.7"
 

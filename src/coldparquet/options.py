@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, TypeAlias, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args, get_origin, get_type_hints
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.prices import PriceTable, RestoreTier
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 """With or without a B at the end, in any case."""
@@ -80,17 +83,17 @@ def _refuse_less(name: str, value: object, minimum: int) -> None:
         raise InvalidInputError(f"{name} is {value!r}; it must be a whole number, at least {minimum}")
 
 
-def _refuse_other_choices(options: object) -> None:
+def _refuse_other_choices(options: Any) -> None:
     """Check the fields that have a few values, by their types: flags, and literals but for the goal."""
     kind = type(options)
-    for name, allowed in _choices(kind).items():
+    for name, allowed in _choices(cast("Hashable", kind)).items():
         value = getattr(options, name)
         if value not in allowed:
             raise InvalidInputError(f"{kind.__name__}.{name} is {value!r}; use {' or '.join(map(repr, allowed))}")
 
 
 @cache
-def _choices(kind: type) -> dict[str, tuple[object, ...]]:
+def _choices(kind: Hashable) -> dict[str, tuple[object, ...]]:
     hints = {name: hint for name, hint in get_type_hints(kind).items() if hint is not Goal}
     return {
         name: (True, False) if hint is bool else get_args(hint)

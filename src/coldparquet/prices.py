@@ -275,16 +275,15 @@ def _read_table(path: Path) -> PriceTable:
     if not known:
         fields["classes"].refuse("at least one storage class")
     counts = fields.get("counts_transfer_out")
-    is_transfer_stated = base is None or "gb_transferred_out" in fields
+    if base is None or "gb_transferred_out" in fields:
+        transfer = _price(file.required(fields, "gb_transferred_out"), origin)
+    else:
+        transfer = base.gb_transferred_out
     return PriceTable(
         name=file.required(fields, "name").text(),
         as_of=origin.as_of,
         classes=tuple(known.values()),
-        gb_transferred_out=(
-            _price(file.required(fields, "gb_transferred_out"), origin)
-            if is_transfer_stated
-            else base.gb_transferred_out
-        ),
+        gb_transferred_out=transfer,
         counts_transfer_out=counts.truth() if counts else base is not None and base.counts_transfer_out,
     )
 

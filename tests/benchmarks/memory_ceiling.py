@@ -17,9 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +28,6 @@ import pyarrow.parquet as pq
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 REPOSITORY = Path(__file__).parents[2]
 MIB = 1024 * 1024

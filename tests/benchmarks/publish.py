@@ -15,8 +15,9 @@ import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +34,6 @@ from coldparquet.storage.local import LocalStore
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.transfer import PART_BYTES, MemoryBudget, StoreSource, upload_object
 from coldparquet_testing.simulator import ColdStoreProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DAY_US = 86_400_000_000
 FIRST_DAY_US = 19_783 * DAY_US  # 2024-03-01

@@ -15,24 +15,22 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.open import open_store, stack_store
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreProcess
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+Fetch: TypeAlias = Callable[[int], Awaitable[bytes]]
+"""Fetches the range that begins here."""
 
-    from coldparquet.storage.base import ObjectStore
-
-    Fetch: TypeAlias = Callable[[int], Awaitable[bytes]]
-    """Fetches the range that begins here."""
 
 GET_BYTES = 64 * 1024
 OBJECT_BYTES = 256 * GET_BYTES

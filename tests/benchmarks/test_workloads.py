@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -28,9 +28,6 @@ from coldparquet_bench.spark_measurement import SparkBenchmark
 from coldparquet_bench.trades import day_name
 from coldparquet_bench.workloads import WORKLOADS
 from coldparquet_testing.simulator.faults import FaultRule
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.slow, pytest.mark.benchmark]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,9 +18,6 @@ from coldparquet.errors import ColdParquetError, UnsupportedError
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from tests.support.random_tables import assert_identical
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 PARTITION = "corpus/one"
 QUESTIONS = 6

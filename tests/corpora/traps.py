@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from coldparquet.format.parquet_thrift import FileMetaData
 from tests.support.parquet_footers import with_changed_footer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from coldparquet.format.parquet_thrift import FileMetaData
 
 ROWS = 600
 _NUMBERS = np.arange(ROWS, dtype=np.int64)

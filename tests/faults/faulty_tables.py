@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import os
 import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from pathlib import Path
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,16 +17,11 @@ import pyarrow.parquet as pq
 import coldparquet as cp
 from coldparquet.errors import InvalidInputError
 from coldparquet.maintenance.pack import pack_table
+from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.transfer import read_whole
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 from tests.support.random_tables import RandomTable, assert_identical, random_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from coldparquet.storage.memory import MemoryStore
 
 GOLDEN_NAMES = ("symbols", "o3_rewrite", "codec_zstd")
 """Genuine tables with ``_txn``, Parquet partitions and a native one."""

@@ -7,8 +7,6 @@ Each case belongs to a number and to the tables of a seed; a failure names both.
     python -m tests.faults.random_scans --seed 4711 --first 17 --scans 1
 """
 
-# ruff: noqa: T201 - a command prints
-
 from __future__ import annotations
 
 import argparse
@@ -20,18 +18,18 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unittest.mock import patch
+
+import pyarrow as pa
 
 import coldparquet as cp
 from coldparquet.catalog import objects, packed
-from tests.faults.fault_cases import FaultCase, random_case
+from tests.faults.fault_cases import TAIL_ROWS, FaultCase, random_case, verdict
 from tests.faults.faulty_tables import Lane, make_tables, open_lane
-from tests.faults.verdicts import TAIL_ROWS, verdict
 from tests.support.leaks import TaskWatch, open_file_handles, settled_file_handles
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+# ruff: noqa: T201 - a command prints
+
 
 TABLES, LANES = 12, 6
 DEADLINE_S = 60.0

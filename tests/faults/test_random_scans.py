@@ -7,23 +7,18 @@ import os
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import coldparquet as cp
 from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError, StorageError
-from tests.faults.fault_cases import FaultCase, random_case
+from coldparquet_testing.simulator import ServedRequest
+from tests.faults.fault_cases import FaultCase, random_case, verdict
 from tests.faults.faulty_tables import make_tables
 from tests.faults.random_scans import run_scans
-from tests.faults.verdicts import verdict
 from tests.support.leaks import TaskWatch
 from tests.support.request_logs import served_request
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet_testing.simulator import ServedRequest
 
 SOAK_PARTS, SOAK_SCANS = 10, 1_000
 SEED = int(os.environ.get("COLDPARQUET_SEED", time.time_ns() % 10**9))

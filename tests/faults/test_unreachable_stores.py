@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 import coldparquet as cp
-from coldparquet.errors import AccessError, StorageError
+from coldparquet.errors import AccessError, ColdParquetError, StorageError
 from coldparquet_testing.simulator import ColdStoreServer, FaultRule
 from tests.support.leaks import open_file_handles, settled_file_handles
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from coldparquet.errors import ColdParquetError
 
 SECRET = "planted-secret"  # noqa: S105
 TWICE = cp.StoreOptions(max_attempts=2)

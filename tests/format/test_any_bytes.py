@@ -218,3 +218,9 @@ def test_a_newer_version_is_not_guessed_at(name: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
         FORMATS[name].read(bytes(data))
     assert caught.value.kind == "UnsupportedVersion"
+
+
+@pytest.mark.parametrize("name", ["_pages"])
+def test_a_longer_file_is_refused(name: str) -> None:
+    with pytest.raises(FormatError):
+        FORMATS[name].read(FORMATS[name].data + b"\0")

@@ -15,7 +15,7 @@ from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.ranges import ByteRange
-from tests.support.sidecars import content_from_spec
+from tests.support.sidecar_specs import content_from_spec
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pm"
 CASES = sorted(path.stem for path in GOLDEN.glob("*.pm"))

@@ -27,7 +27,7 @@ from coldparquet.format.sidecar_writer import (
     encode_sidecar,
 )
 from coldparquet.ranges import ByteRange
-from tests.support.sidecars import assert_says, contents
+from tests.support.sidecar_strategies import assert_says, contents
 
 
 @given(content=contents())

@@ -27,7 +27,7 @@ characters = st.characters(min_codepoint=0x20, exclude_characters="./\\\x7f", ex
 
 
 @given(st.text(characters, min_size=1, max_size=127))
-def test_parsing_undoes_encoding(name: str) -> None:
+def test_parsing_undoes_encoding_of_names(name: str) -> None:
     encoded = encode_table_name(name)
     assert parse_table_name(encoded, path=None) == name
     assert encoded == struct.pack("<i", (len(encoded) - 5) // 2) + name.encode("utf-16-le") + b"\0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -12,6 +12,7 @@ from tests.support.live_questdb import LiveQuestDB, LiveTable
 from tests.support.live_servers import (
     REQUIRED_VARIABLE,
     LiveS3,
+    LiveToxiproxy,
     is_installed,
     live_localstack,
     live_minio,
@@ -19,11 +20,6 @@ from tests.support.live_servers import (
     live_toxiproxy,
     live_versitygw,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from tests.support.live_servers import LiveToxiproxy
 
 SHOWN_LOG_LINES = 60
 

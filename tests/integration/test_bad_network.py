@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,12 +16,8 @@ from coldparquet.cli.demo_data import write_trades
 from coldparquet.errors import StorageError
 from coldparquet.maintenance.index import index_table
 from tests.support.leaks import open_file_handles, settled_file_handles
+from tests.support.live_servers import LiveS3, LiveToxiproxy
 from tests.support.random_tables import assert_identical
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.support.live_servers import LiveS3, LiveToxiproxy
 
 pytestmark = pytest.mark.integration
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,13 +20,8 @@ from coldparquet.errors import AccessError, ColdParquetError, NotFoundError, Obj
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.s3.store import S3Store
 from tests.support.leaks import open_file_handles, settled_file_handles
+from tests.support.live_servers import LiveS3, LiveToxiproxy
 from tests.support.random_tables import assert_identical
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.support.live_servers import LiveS3, LiveToxiproxy
 
 pytestmark = pytest.mark.integration
 

@@ -37,9 +37,11 @@ from tests.support.blooms import (
     bitset_of,
     bound,
     domain_values,
+    encoded_header,
     fields_of,
     file_with_blooms,
     numbers_file,
+    sidecar_in_memory,
     sidecar_to_keep,
     with_references,
 )
@@ -47,6 +49,8 @@ from tests.support.parquet_footers import parsed_footer
 from tests.support.questdb_tables import PARTITIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from coldparquet.format.sidecar_writer import SidecarContent
 
 (GENUINE,) = [partition for partition in PARTITIONS if partition.table == "bloom"]
@@ -293,3 +297,55 @@ def test_filters_made_by_the_letter_answer_like_those_of_arrow() -> None:
     bitset = sidecar.bloom_bitset(0, 0)
     assert bitset is not None
     assert bytes(bitset) == bitset_of(values, sidecar.column_type(0), len(bitset) // 32)
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        (lambda place: ByteRange(place.start, place.start + 16), "shorter than a block"),
+        (lambda place: ByteRange(place.start, place.stop + (1 << 40)), "outside of the file's data"),
+        (lambda place: ByteRange(1 << 50, (1 << 50) + place.length_bytes), "outside of the file's data"),
+        (lambda _: ByteRange(2, 34), "outside of the file's data"),
+        (lambda place: ByteRange(place.start, place.stop - 32), "a header that does not fit"),
+        (lambda place: ByteRange(place.start, place.stop + 32), "a header that does not fit"),
+        (lambda place: ByteRange(place.start + 3, place.stop + 3), "a header that does not fit"),
+        (lambda place: ByteRange(place.start, place.stop + 1), "a header that does not fit"),
+        (lambda place: ByteRange(place.start - 40, place.start - 40), "of an unknown kind"),
+    ],
+)
+def test_filters_that_cannot_be_right_are_not_asked(change: Callable[[ByteRange], ByteRange], note: str) -> None:
+    file, values = numbers_file(row_groups=2, rows=40)
+    sidecar = with_references(file, change)
+    fields = fields_of(sidecar)
+    for value in (values[5], 12345):
+        asked = ask(bound(f"id = {value}", fields), sidecar, file)
+        assert asked.survives == [True, True]
+        texts = asked.probes.answers().notes
+        assert note in texts[-1]
+        assert all(text.startswith("bloom filters of column 'id' ") for text in texts)
+        assert " and ".join(texts).count("row group") == len(texts)
+
+
+def test_a_header_that_claims_more_than_the_file_has() -> None:
+    file, _ = numbers_file(row_groups=1, rows=40)
+    place = sidecar_in_memory(file).bloom_location(0, 0)
+    assert place is not None
+    header = encoded_header(1 << 20)
+    damaged = file[: place.start] + header + file[place.start + len(header) :]
+    sidecar = with_references(file, lambda found: ByteRange(found.start, found.start))
+    asked = ask(bound("id = 12345", fields_of(sidecar)), sidecar, damaged)
+    assert asked.survives == [True]
+    assert "behind the file's data" in asked.probes.answers().notes[0]
+
+
+@pytest.mark.parametrize(("length_bytes", "note"), [(40, "no multiple of 32"), (1 << 20, "behind the sidecar")])
+def test_an_inlined_filter_of_impossible_length(length_bytes: int, note: str) -> None:
+    file, _ = numbers_file(row_groups=2, rows=40)
+    sound = sidecar_to_keep(file, inline_bytes=1 << 20)
+    offset, _ = sound.bloom_entry(0, 0)
+    changed = bytearray(sound.file)
+    changed[offset : offset + 4] = length_bytes.to_bytes(4, "little")
+    sidecar = parse_sidecar(changed, verify_checksum=False)
+    asked = ask(bound("id = 12345", fields_of(sidecar)), sidecar, file)
+    assert asked.survives == [True, False]
+    assert note in asked.probes.answers().notes[0]

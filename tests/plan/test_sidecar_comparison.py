@@ -28,7 +28,7 @@ from coldparquet.format.types import (
     encode_foreign_annotations,
 )
 from coldparquet.plan.sidecar_comparison import compare_sidecars
-from tests.support.sidecars import contents
+from tests.support.sidecar_strategies import contents
 
 if TYPE_CHECKING:
     from coldparquet.plan.advice import Finding

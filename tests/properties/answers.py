@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.support.random_tables import TIMESTAMP, assert_identical
+import coldparquet as cp
+from tests.support.random_tables import TIMESTAMP, RandomTable, assert_identical
 from tests.support.random_values import Comparisons
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import coldparquet as cp
-    from tests.support.random_tables import RandomTable
 
 TOP_ROWS = 7
 """Newest and oldest rows that are asked for: fewer than most tables have."""

@@ -7,8 +7,6 @@ Each table belongs to a seed, and each case to a table and a number; a failure n
     python -m tests.properties.never_lose_a_row --first-seed 4711 --tables 1
 """
 
-# ruff: noqa: T201 - a command prints
-
 from __future__ import annotations
 
 import argparse
@@ -18,18 +16,17 @@ import time
 import traceback
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+import coldparquet as cp
+from coldparquet.plan.predicate import Predicate
 from tests.properties.answers import check_answers
-from tests.support.random_tables import assert_identical, random_options, random_predicate, random_table
+from tests.support.random_tables import RandomTable, assert_identical, random_options, random_predicate, random_table
 from tests.support.row_outcomes import matching_rows
 
-if TYPE_CHECKING:
-    import coldparquet as cp
-    from coldparquet.plan.predicate import Predicate
-    from tests.support.random_tables import RandomTable
+# ruff: noqa: T201 - a command prints
+
 
 CASES_PER_TABLE = 12
 

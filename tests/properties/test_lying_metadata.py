@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import random
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import FormatError
+from coldparquet.format.parquet_thrift import ColumnChunk
 from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.memory import MemoryStore
@@ -24,11 +26,6 @@ from coldparquet.storage.requests import RangeRequest
 from tests.support.parquet_footers import ChunkIndexes, with_changed_chunks, with_changed_indexes
 from tests.support.random_tables import assert_identical
 from tests.support.row_outcomes import matching_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from coldparquet.format.parquet_thrift import ColumnChunk
 
 ROWS, ROW_GROUP_ROWS, PAGE_ROWS = 900, 300, 25
 DATA, PAGES = "t/data.parquet", "t/_pages"

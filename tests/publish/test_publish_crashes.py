@@ -15,7 +15,7 @@ from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.transfer import read_whole
 from coldparquet_testing.stores import DyingStore
-from tests.support.crash_points import few_or_all_points, tried
+from tests.support.power_cut import few_or_all_points, tried
 from tests.support.questdb_tables import assert_same_rows, plain
 from tests.support.table_copies import (
     TABLE,

@@ -3,8 +3,6 @@
 python -m tests.soak.flat_memory --minutes 10
 """
 
-# ruff: noqa: T201 - a command prints
-
 from __future__ import annotations
 
 import argparse
@@ -14,20 +12,18 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import coldparquet as cp
 from coldparquet.cli.demo_data import ROWS_PER_DAY, write_trades
 from coldparquet.maintenance.index import index_table
-from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreProcess, FaultRule
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreProcess, FaultRule, ServedRequest
 from tests.support.leaks import open_file_handles, settled_file_handles
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+# ruff: noqa: T201 - a command prints
 
-    from coldparquet_testing.simulator import ServedRequest
 
 DAYS = 5
 SCANS_AT_ONCE = 16

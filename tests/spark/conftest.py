@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.live_servers import REQUIRED_VARIABLE
+from tests.support.spark_readers import make_store
 from tests.support.spark_sessions import FILTER_PUSHDOWN, missing_for_spark, spark_session
 
 if TYPE_CHECKING:
@@ -47,6 +49,18 @@ def spark_without_pushdown(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.set(FILTER_PUSHDOWN, "false")
     yield spark
     spark.conf.set(FILTER_PUSHDOWN, "true")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> Path:
+    """The root of a simulated store, with a table of three days with sidecars: ``tests.support.spark_readers.URL``."""
+    return await make_store(tmp_path / "root")
+
+
+@pytest.fixture
+def server(store: Path) -> Iterator[ColdStoreServer]:
+    with ColdStoreServer(store) as running:
+        yield running
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""A small table is planned where its columns are looked up; the plan travels with the source, and nothing is asked twice."""
+"""A small table is planned where its columns are looked up; the plan travels with the source, cut into tasks, and nothing is asked twice."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import DoubleType, StructField, StructType
 
-import coldparquet as cp
 from coldparquet.errors import BudgetExceededError
 from coldparquet.maintenance.index import index_table
+from coldparquet.pieces.frame import PieceNumbers
+from coldparquet.pieces.read import ScanPiece
+from coldparquet.spark.early_plan import BYTES_PER_TASK, default_task_count, shares_of
 from coldparquet.spark.reader import PiecesPartition
 from coldparquet.spark.source import DefaultSource
 from coldparquet_testing.simulator import ColdStoreServer
+from tests.support.spark_readers import directly, remote, same_rows
 from tests.support.written_tables import trades
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql.datasource import DataSourceReader
@@ -41,26 +43,6 @@ print(len(source.reader(schema).partitions()), *sys.modules)
 """What Spark's own worker does with a source that was looked up in another one."""
 
 
-@pytest.fixture
-async def root(tmp_path: Path) -> Path:
-    for number in range(3):
-        directory = tmp_path / "root" / "bucket" / "trades" / f"2024-03-0{number + 1}"
-        directory.mkdir(parents=True)
-        pq.write_table(trades(number * 1_000, 1_000), directory / "data.parquet", row_group_size=250)
-    await index_table(tmp_path / "root" / "bucket" / "trades")
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def server(root: Path) -> Iterator[ColdStoreServer]:
-    with ColdStoreServer(root) as running:
-        yield running
-
-
-def source(server: ColdStoreServer, url: str = "s3://bucket/trades", **options: str) -> DefaultSource:
-    return DefaultSource({"path": url, "storage_options": json.dumps(server.storage_options), **options})
-
-
 def loaded(table_source: DefaultSource) -> tuple[DefaultSource, StructType]:
     """Look the columns up, and send the source to where it plans, as Spark does."""
     schema = table_source.schema()
@@ -72,19 +54,10 @@ def rows_of(reader: DataSourceReader) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
-def expected(root: Path, columns: list[str], where: str | None = None) -> pa.Table:
-    with cp.sync.open_table(root / "bucket" / "trades", options=cp.ReadOptions(symbols="string")) as table:
-        return table.scan(columns, where).to_arrow()
-
-
-def same(found: pa.Table, rows: pa.Table) -> bool:
-    return bool(found.combine_chunks().equals(rows.cast(found.schema).replace_schema_metadata().combine_chunks()))
-
-
-def test_a_loaded_file_is_planned_without_another_request(server: ColdStoreServer, root: Path) -> None:
+def test_a_loaded_file_is_planned_without_another_request(server: ColdStoreServer, store: Path) -> None:
     url = "s3://bucket/trades/2024-03-02/data.parquet"
     where = "price > 10"
-    there, schema = loaded(source(server, url, columns="ts,price", where=where))
+    there, schema = loaded(remote(server, url, columns="ts,price", where=where))
     assert Counter(request.method for request in server.requests) == {"GET": 2, "HEAD": 1}  # `_pm`, `_pages`
     server.reset()
     reader = there.reader(schema)
@@ -94,21 +67,25 @@ def test_a_loaded_file_is_planned_without_another_request(server: ColdStoreServe
     assert {(request.method, request.path) for request in server.requests} == {
         ("GET", "bucket/trades/2024-03-02/data.parquet")
     }
-    times = pq.read_table(root / url.removeprefix("s3://"))["ts"]
+    times = pq.read_table(store / url.removeprefix("s3://"))["ts"]
     assert found.num_rows == sum(
-        1 for row in expected(root, ["ts"], where)["ts"].to_pylist() if times[0].as_py() <= row <= times[-1].as_py()
+        1
+        for row in directly(store / "bucket" / "trades", ["ts"], where)["ts"].to_pylist()
+        if times[0].as_py() <= row <= times[-1].as_py()
     )
 
 
-def test_rows_of_an_early_plan(server: ColdStoreServer, root: Path) -> None:
-    there, schema = loaded(source(server, columns="price,symbol", where="price > 10", pieces="2"))
+def test_rows_of_an_early_plan(server: ColdStoreServer, store: Path) -> None:
+    there, schema = loaded(remote(server, columns="price,symbol", where="price > 10", pieces="2"))
     server.reset()
-    assert same(rows_of(there.reader(schema)), expected(root, ["price", "symbol"], "price > 10"))
+    assert same_rows(
+        rows_of(there.reader(schema)), directly(store / "bucket" / "trades", ["price", "symbol"], "price > 10")
+    )
     assert all(request.path.endswith("data.parquet") and request.method == "GET" for request in server.requests)
 
 
 def test_an_old_plan_is_made_anew(server: ColdStoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    table_source = source(server, columns="price")
+    table_source = remote(server, columns="price")
     there, schema = loaded(table_source)
     later = pickle.loads(pickle.dumps(table_source))  # noqa: S301 - our own bytes
     server.reset()
@@ -123,7 +100,7 @@ def test_an_old_plan_is_made_anew(server: ColdStoreServer, monkeypatch: pytest.M
 
 def test_an_early_plan_goes_no_further_than_to_the_reader(server: ColdStoreServer) -> None:
     """Spark sends the source itself along with every task."""
-    there, schema = loaded(source(server, columns="price"))
+    there, schema = loaded(remote(server, columns="price"))
     with_plan = len(pickle.dumps(there))
     [partition, *_] = there.reader(schema).partitions()
     assert isinstance(partition, PiecesPartition)
@@ -132,7 +109,7 @@ def test_an_early_plan_goes_no_further_than_to_the_reader(server: ColdStoreServe
 
 def test_a_worker_that_is_given_a_plan_loads_nothing_that_plans(server: ColdStoreServer, tmp_path: Path) -> None:
     """Spark ends idle workers after a minute, so that most queries pay for what each of them imports."""
-    table_source = source(server, columns="price")
+    table_source = remote(server, columns="price")
     schema = table_source.schema()
     (tmp_path / "source").write_bytes(pickle.dumps(table_source))
     (tmp_path / "schema").write_bytes(pickle.dumps(schema))
@@ -145,14 +122,14 @@ def test_a_worker_that_is_given_a_plan_loads_nothing_that_plans(server: ColdStor
         assert heavy not in loaded_modules
 
 
-def test_other_columns_are_planned_anew(server: ColdStoreServer, root: Path) -> None:
-    there, _ = loaded(source(server))
+def test_other_columns_are_planned_anew(server: ColdStoreServer, store: Path) -> None:
+    there, _ = loaded(remote(server))
     asked = StructType([StructField("price", DoubleType())])
-    assert same(rows_of(there.reader(asked)), expected(root, ["price"]))
+    assert same_rows(rows_of(there.reader(asked)), directly(store / "bucket" / "trades", ["price"]))
 
 
 def test_what_stands_against_a_query_is_said_by_the_query(server: ColdStoreServer) -> None:
-    there, schema = loaded(source(server, max_bytes="10"))
+    there, schema = loaded(remote(server, max_bytes="10"))
     reader = there.reader(schema)
     with pytest.raises(BudgetExceededError, match="max_bytes is 10"):
         reader.partitions()
@@ -167,7 +144,7 @@ async def test_many_partitions_wait_for_a_question(tmp_path: Path, options: dict
         pq.write_table(trades(day * 10, 10), table / f"2024-03-{day:02}" / "data.parquet")
     await index_table(table)
     with ColdStoreServer(tmp_path) as server:
-        await asyncio.to_thread(source(server, "s3://bucket/days", columns="price", **options).schema)
+        await asyncio.to_thread(remote(server, "s3://bucket/days", columns="price", **options).schema)
         asked = {request.path for request in server.requests if request.path.endswith("_pm")}
     assert len(asked) == looked_into
 
@@ -181,3 +158,44 @@ def test_no_credential_travels_with_an_early_plan(server: ColdStoreServer, monke
     assert len(data) > before + 500  # the plan is in it
     assert SECRET.encode() not in data
     assert rows_of(pickle.loads(data).reader(schema)).num_rows == 3_000  # noqa: S301 - our own bytes
+
+
+def pieces_of(*fetched_bytes: int) -> list[ScanPiece]:
+    return [
+        ScanPiece(
+            table="t",
+            numbers=PieceNumbers(row_group_count=1, rows_at_most=1, fetched_bytes=size_bytes, request_count=1),
+            encoded=str(number).encode(),
+        )
+        for number, size_bytes in enumerate(fetched_bytes)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("worthwhile", "count"), [(1, 1), (128, 128), (129, 128), (512, 256), (3_200, 640), (1 << 21, 16_384)]
+)
+def test_large_scans_get_larger_tasks_not_only_more_of_them(worthwhile: int, count: int) -> None:
+    assert default_task_count(worthwhile) == count
+
+
+def test_pieces_of_a_large_scan_are_shared_out_evenly_and_in_order() -> None:
+    pieces = pieces_of(*[1_000 + number % 7 for number in range(800)])
+    shares = shares_of(pieces, most=None)
+    assert len(shares) == default_task_count(800) == 320
+    assert [piece for share in shares for piece in share] == pieces
+    assert {len(share) for share in shares} <= {2, 3}
+    assert [len(share) for share in shares_of(pieces[:128], most=None)] == [1] * 128
+
+
+def test_whoever_says_how_many_gets_them() -> None:
+    pieces = pieces_of(*[BYTES_PER_TASK] * 100)
+    assert len(shares_of(pieces, most=100)) == 100
+    assert len(shares_of(pieces, most=7)) == 7
+
+
+def test_small_tables_share_tasks() -> None:
+    small = pieces_of(*[1_000] * 50)
+    assert len(shares_of(small, most=None, together=True)) == 1
+    large = pieces_of(*[BYTES_PER_TASK // 4] * 50)
+    assert len(shares_of(large, most=None, together=True)) == 50
+    assert len(shares_of(large, most=6, together=True)) == 6

@@ -3,51 +3,28 @@
 from __future__ import annotations
 
 import json
-import pickle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pyspark import cloudpickle
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType, TimestampType
 
 import coldparquet as cp
 from coldparquet.errors import ArchivedObjectError, BudgetExceededError, ColdParquetError
-from coldparquet.maintenance.index import index_table
 from coldparquet.options import MIB
 from coldparquet.pieces import ScanPiece
 from coldparquet.spark.reader import PiecesPartition, TableReader
-from coldparquet.spark.source import DefaultSource
 from coldparquet.spark.task_settings import TaskSettings
 from coldparquet.spark.writer import ColdParquetWriter
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, ServedRequest
-from tests.support.written_tables import ticks, trades
+from tests.support.spark_readers import DAYS, ROWS, remote, sent
+from tests.support.spark_readers import reader_of as reader_of_source
+from tests.support.written_tables import ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-DAYS, ROWS = 3, 1_000
 ARCHIVED_DAY = "2024-03-02"
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> Path:
-    """A table of three days with sidecars, in a bucket."""
-    directory = tmp_path / "root" / "bucket" / "trades"
-    for day in range(DAYS):
-        (directory / f"2024-03-0{day + 1}").mkdir(parents=True)
-        file = directory / f"2024-03-0{day + 1}" / "data.parquet"
-        pq.write_table(trades(day * ROWS, ROWS), file, row_group_size=250)
-    await index_table(directory)
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def server(store: Path) -> Iterator[ColdStoreServer]:
-    with ColdStoreServer(store) as running:
-        yield running
 
 
 def archive(store: Path, *, clock_speed: float = 1.0) -> ColdStoreServer:
@@ -57,11 +34,7 @@ def archive(store: Path, *, clock_speed: float = 1.0) -> ColdStoreServer:
 
 
 def reader_of(server: ColdStoreServer, **options: str) -> TableReader:
-    told = {"path": "s3://bucket/trades", "storage_options": json.dumps(server.storage_options), **options}
-    source = DefaultSource(told)
-    reader = source.reader(source.schema())
-    assert isinstance(reader, TableReader)
-    return reader
+    return reader_of_source(remote(server, **options))
 
 
 def shares_of(reader: TableReader) -> list[PiecesPartition]:
@@ -75,11 +48,6 @@ def row_count(reader: TableReader) -> int:
 
 def data_requests(server: ColdStoreServer) -> list[ServedRequest]:
     return [served for served in server.requests if served.path.endswith("data.parquet") and served.method == "GET"]
-
-
-def sent(thing: Any) -> Any:
-    data: bytes = cloudpickle.dumps(thing)  # type: ignore[no-untyped-call]
-    return pickle.loads(data)  # noqa: S301 - as Spark does
 
 
 def test_counting_without_columns_asks_for_no_data(server: ColdStoreServer) -> None:

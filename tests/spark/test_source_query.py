@@ -1,18 +1,22 @@
-"""The data source in a session of Spark: filters, plans, errors and secrets."""
+"""The data source in a session of Spark: filters, plans, errors, secrets and warnings."""
 
 from __future__ import annotations
 
 import json
+import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import coldparquet as cp
 import coldparquet.spark
+import coldparquet.spark as cold
 from coldparquet.errors import BudgetExceededError, InvalidInputError, NotFoundError, ObjectChangedError
+from coldparquet.spark.helpers import core_count
 from tests.support.questdb_tables import copy_parquet_partitions
-from tests.support.spark_jobs import follow_to_end
-from tests.support.spark_sessions import FILTER_PUSHDOWN, run_in_spark
+from tests.support.spark_jobs import DAYS, ROWS, follow_to_end, make_trades, worker_pythons
+from tests.support.spark_sessions import FILTER_PUSHDOWN, ROOT, missing_for_spark, run_in_spark
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -255,3 +259,28 @@ def test_event_log_and_log_hold_no_secret(table: Path, tmp_path: Path) -> None:
     printed = (tmp_path / "driver.log").read_text()
     assert "INFO DAGScheduler" in printed
     assert not any(SECRET in text for text in (*logged, printed))
+
+
+def test_reading_warns_of_nothing_and_later_warnings_are_heard(spark: SparkSession, tmp_path: Path) -> None:
+    url = str(make_trades(tmp_path))
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        rows = cold.read(spark, url, columns=["price"]).count()
+        rows_of_source = spark.read.format("coldparquet").option("columns", "price").load(url).count()
+        assert heard == []
+        warnings.warn("PySpark does not yet fully support pandas", FutureWarning, stacklevel=1)
+    assert rows == rows_of_source == DAYS * ROWS
+    assert len(heard) == 1
+
+
+def test_workers_run_this_python_and_nothing_is_left_in_the_checkout(spark: SparkSession) -> None:
+    assert worker_pythons(spark) == [sys.executable]
+    assert core_count(spark) == 2
+    assert not [
+        name for name in ("metastore_db", "derby.log", "spark-warehouse", "artifacts") if (ROOT / name).exists()
+    ]
+
+
+def test_a_java_home_that_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert missing_for_spark() == f"JAVA_HOME leads nowhere: there is no {tmp_path}/bin/java"

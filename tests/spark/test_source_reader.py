@@ -12,11 +12,9 @@ from unittest.mock import MagicMock
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import datasource
 from pyspark.sql.types import DoubleType, IntegerType, StructField, StructType
 
-import coldparquet as cp
 import coldparquet.spark
 from coldparquet.errors import (
     BudgetExceededError,
@@ -26,17 +24,20 @@ from coldparquet.errors import (
     ObjectChangedError,
     UnsupportedError,
 )
-from coldparquet.maintenance.index import index_table
+from coldparquet.spark import planning
 from coldparquet.spark.early_plan import explanation_text
-from coldparquet.spark.reader import FilteringReader, PiecesPartition, TableReader
+from coldparquet.spark.reader import FilteringReader, PiecesPartition
 from coldparquet.spark.source import DefaultSource
-from coldparquet_testing.simulator import ColdStoreServer
+from coldparquet.table import Table
 from tests.support.questdb_tables import copy_parquet_partitions
+from tests.support.spark_readers import directly, pickled, read, reader_of, remote, same_rows, sent
 from tests.support.written_tables import trades
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from coldparquet_testing.simulator import ColdStoreServer
 
 SECRET = "planted-9b1c"  # noqa: S105 - planted, to be looked for
 PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -49,39 +50,6 @@ def table(tmp_path: Path) -> Path:
 
 def source(path: Path | str, **options: str) -> DefaultSource:
     return DefaultSource({"path": str(path), **options})
-
-
-def reader_of(table_source: DefaultSource, schema: StructType | None = None) -> TableReader:
-    reader = table_source.reader(schema or table_source.schema())
-    assert isinstance(reader, TableReader)
-    return reader
-
-
-def pickled(thing: Any) -> bytes:
-    serializer: Any = CloudPickleSerializer
-    data: bytes = serializer().dumps(thing)
-    return data
-
-
-def sent(thing: Any) -> Any:
-    """Send something as Spark does."""
-    return pickle.loads(pickled(thing))  # noqa: S301 - our own bytes
-
-
-def read(reader: TableReader) -> pa.Table:
-    """Read all partitions in tasks."""
-    task = sent(reader)
-    batches = [batch for partition in reader.partitions() for batch in task.read(sent(partition))]
-    return pa.Table.from_batches(batches)
-
-
-def directly(path: Path, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
-    with cp.sync.open_table(path, options=cp.ReadOptions(symbols="string")) as opened:
-        return opened.scan(columns, where).to_arrow().replace_schema_metadata()
-
-
-def same_rows(found: pa.Table, expected: pa.Table) -> bool:
-    return bool(found.combine_chunks().equals(expected.cast(found.schema).combine_chunks()))
 
 
 @pytest.mark.parametrize(
@@ -236,29 +204,6 @@ def test_filters_that_are_taken_and_left(table: Path) -> None:
     assert "where, by option: side = 'buy'" in text
 
 
-@pytest.fixture
-async def store(tmp_path: Path) -> Path:
-    """A table on a simulated store: three days, with sidecars."""
-    directory = tmp_path / "root" / "bucket" / "trades"
-    for day in range(3):
-        (directory / f"2024-03-0{day + 1}").mkdir(parents=True)
-        pq.write_table(
-            trades(day * 1_000, 1_000), directory / f"2024-03-0{day + 1}" / "data.parquet", row_group_size=250
-        )
-    await index_table(directory)
-    return tmp_path / "root"
-
-
-@pytest.fixture
-def server(store: Path) -> Iterator[ColdStoreServer]:
-    with ColdStoreServer(store) as running:
-        yield running
-
-
-def remote(server: ColdStoreServer, **options: str) -> DefaultSource:
-    return source("s3://bucket/trades", storage_options=json.dumps(server.storage_options), **options)
-
-
 def test_the_driver_plans_and_tasks_fetch_data_alone(server: ColdStoreServer, store: Path) -> None:
     reader = reader_of(remote(server, columns="ts", pieces="3"))
     partitions = reader.partitions()
@@ -394,3 +339,54 @@ def test_own_errors_come_in_place_of_sparks() -> None:
     with pytest.raises(RuntimeError) as passed, coldparquet.spark.own_errors():
         raise of_another
     assert passed.value is of_another
+
+
+ROWS_OF_DAY = 1_000
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The URLs of tables in the order in which they are closed."""
+    urls: list[str] = []
+    close = Table.aclose
+
+    async def noted(table: Table) -> None:
+        urls.append(table.url)
+        await close(table)
+
+    monkeypatch.setattr(Table, "aclose", noted)
+    return urls
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Iterator[list[Path]]:
+    """Two tables of one partition; this process knows of no others."""
+    planning.close_tables()
+    roots = [tmp_path / "first", tmp_path / "second"]
+    for root in roots:
+        (root / "2024-03-01").mkdir(parents=True)
+        pq.write_table(trades(0, ROWS_OF_DAY), root / "2024-03-01" / "data.parquet")
+    yield roots
+    planning.close_tables()
+
+
+def row_count_of(*tables: Path) -> int:
+    source = DefaultSource({"path": ",".join(map(str, tables)), "columns": "price"})
+    reader = source.reader(source.schema())
+    batches: list[Any] = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    return sum(batch.num_rows for batch in batches)
+
+
+def test_a_table_that_cannot_be_refreshed_is_closed(tables: list[Path], closed: list[str]) -> None:
+    first, second = tables
+    assert row_count_of(first, second) == 2 * ROWS_OF_DAY
+    assert closed == []
+    shutil.move(second, second.with_name("gone"))
+    with pytest.raises(NotFoundError, match="second"):
+        row_count_of(first, second)
+    assert str(second) in closed
+    shutil.move(second.with_name("gone"), second)
+    assert row_count_of(first, second) == 2 * ROWS_OF_DAY
+    closed_before = list(closed)
+    planning.close_tables()
+    assert sorted(closed[len(closed_before) :]) == sorted(map(str, tables)), "each is open once"

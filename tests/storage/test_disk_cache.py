@@ -8,10 +8,11 @@ import os
 import random
 import sqlite3
 import stat
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,6 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.cache import digest_of
 from coldparquet.storage.disk_cache import DiskCache
 from coldparquet.storage.requests import FetchedRange
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CONTENT = bytes(range(256)) * 40
 ROOMY_BYTES = 10_000_000
@@ -145,7 +143,7 @@ def test_an_entry_that_was_changed_is_not_used_and_is_replaced(
 ) -> None:
     write(cache, "a")
     execute(directory, f"UPDATE entries SET {change} WHERE kind = ?", kind)  # noqa: S608 - constants
-    is_harmless = change.startswith("used_s") or (kind == "version" and change.startswith("st"))
+    is_harmless = change.startswith(("used_s", "stop")) or (kind == "version" and change.startswith("start"))
     assert read(cache, "a") == (CONTENT if is_harmless else None)
     write(cache, "a")
     assert read(cache, "a") == CONTENT
@@ -160,30 +158,49 @@ def test_an_entry_in_the_place_of_another_is_not_used(cache: DiskCache, director
     assert read(cache, "a") is None
 
 
-@pytest.mark.parametrize("damage", ["no file", "empty", "text", "torn", "first page", "last page", "every page"])
-def test_a_damaged_file_is_made_anew(directory: str, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+PAGE_BYTES = 16 * 1024
+NOISE = random.Random(9).randbytes(PAGE_BYTES)
+
+
+def _change_bytes(content: bytes) -> bytes:
+    changed = bytearray(content)
+    for place in random.Random(10).sample(range(len(content)), 300):
+        changed[place] ^= 0xFF
+    return bytes(changed)
+
+
+def _change_every_page(content: bytes) -> bytes:
+    pages = (content[start : start + PAGE_BYTES] for start in range(0, len(content), PAGE_BYTES))
+    return b"".join(page[:100] + NOISE[:100] + page[200:] for page in pages)
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "text": lambda _: b"not a database\n" * 2_000,
+    "torn": lambda content: content[: len(content) // 2],
+    "first page": lambda content: NOISE + content[PAGE_BYTES:],
+    "last page": lambda content: content[:-PAGE_BYTES] + NOISE,
+    "every page": _change_every_page,
+    "bytes": _change_bytes,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_file_is_made_anew(
+    directory: str, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
     before = DiskCache(directory, limit_bytes=ROOMY_BYTES)
     for number in range(20):
         write(before, str(number))
     before.close()
     path = file_in(directory)
-    content, page_bytes = bytearray(path.read_bytes()), 16 * 1024
-    noise = random.Random(9).randbytes(page_bytes)
-    if damage == "no file":
-        path.unlink()
-    elif damage == "every page":
-        for start in range(0, len(content), page_bytes):
-            content[start + 100 : start + 200] = noise[:100]
-    elif damage.endswith("page"):
-        start = 0 if damage == "first page" else len(content) - page_bytes
-        content[start : start + page_bytes] = noise
-    if damage != "no file":
-        changed = {"empty": b"", "text": b"not a database\n" * 2_000, "torn": bytes(content[: len(content) // 2])}
-        path.write_bytes(changed.get(damage, bytes(content)))
+    path.write_bytes(damage(path.read_bytes()))
     cache = DiskCache(directory, limit_bytes=ROOMY_BYTES)
     for number in range(20):
         assert read(cache, str(number)) in (None, CONTENT)
     for number in range(20):
+        write(cache, str(number))
+        assert read(cache, str(number)) in (None, CONTENT)
         write(cache, str(number))
         assert read(cache, str(number)) == CONTENT
     assert cache.problem is None

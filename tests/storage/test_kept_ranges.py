@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.cache import PIECE_OVERHEAD_BYTES, CacheLevel, MemoryCache
-from coldparquet.storage.disk_cache import DiskCache, covering
+from coldparquet.storage.disk_cache import DiskCache
 from coldparquet.storage.requests import FetchedRange
 
 if TYPE_CHECKING:
@@ -153,22 +153,3 @@ def test_the_memory_drops_what_was_used_longest_ago() -> None:
     assert cache.find(("other",), ByteRange(0, 10)) is None, "longer than the limit: it would push everything out"
     assert cache.find(KEY, ByteRange(300, 400), '"1"') is not None
     assert held_in_memory((0, 10), limit_bytes=0).held_bytes == 0
-
-
-SHORT = st.tuples(st.integers(0, 30), st.integers(1, 12)).map(lambda pair: ByteRange(pair[0], sum(pair)))
-
-
-@given(st.lists(SHORT, max_size=12), SHORT)
-def test_the_chosen_ranges_on_disk_cover_exactly_what_all_of_them_cover(
-    kept: list[ByteRange], wanted: ByteRange
-) -> None:
-    parts = sorted((bounds.start, bounds.stop, place) for place, bounds in enumerate(kept))
-    chosen = covering(parts, wanted)
-    everything = {byte for start, stop, _ in parts for byte in range(start, stop)}
-    assert bool(chosen) == (everything >= set(range(wanted.start, wanted.stop)))
-    assert set(chosen) <= set(parts)
-    reached = wanted.start
-    for start, stop, _ in chosen:
-        assert start <= reached < stop
-        reached = stop
-    assert not chosen or reached >= wanted.stop

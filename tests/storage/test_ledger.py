@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from coldparquet.errors import NotFoundError, StorageError
+from coldparquet.errors import InvalidInputError, NotFoundError, StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.hedge import HedgePace
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.log import (
     KEPT_RECORDS,
@@ -25,8 +26,9 @@ from coldparquet.storage.log import (
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.open import stack_store
 from coldparquet.storage.requests import FetchedRange, RangeRequest
-
-CONTENT = bytes(range(100))
+from coldparquet.storage.retry import RetryStore
+from coldparquet_testing.store_contract import CONTENT, request_for
+from coldparquet_testing.stores import FaultStore, Hang, scripted
 
 
 def request(start: int = 0, stop: int = 10, *, attempt: int = 1, is_hedge: bool = False) -> RangeRequest:
@@ -82,7 +84,9 @@ async def test_bytes_of_a_broken_answer_count() -> None:
     assert ledger.totals.fetched_bytes == 7
 
 
-async def test_a_request_says_how_long_it_waited_from_the_first_queue_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_says_how_long_it_waited_and_the_next_attempt_since_when(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now_s = 100.0
     monkeypatch.setattr("coldparquet.storage.log.monotonic", lambda: now_s)
     store = TraceStore(MemoryStore({"t/x": CONTENT}))
@@ -94,7 +98,7 @@ async def test_a_request_says_how_long_it_waited_from_the_first_queue_on(monkeyp
         now_s = 103.5
         await store.get(request(attempt=2))
     await store.get(request())
-    assert [record.waited_s for record in store.newest(3)] == [2.5, 1.0, 0.0]
+    assert [record.waited_s for record in store.records] == [2.5, 1.0, 0.0]
 
 
 async def test_a_hedge_has_not_waited() -> None:
@@ -107,7 +111,7 @@ async def test_a_hedge_has_not_waited() -> None:
 
 async def test_requests_wait_for_a_slot_of_the_limit() -> None:
     trace = TraceStore(Answering())
-    store = LimitedStore(trace, max_concurrency=1)
+    store = RetryStore(LimitedStore(trace, max_concurrency=1), max_attempts=1)
     await asyncio.gather(*(store.get(request(number, number + 1)) for number in range(3)))
     waited_s = [record.waited_s for record in trace.records]
     assert waited_s == sorted(waited_s)
@@ -247,23 +251,19 @@ def test_time_counts_while_anything_goes_on(monkeypatch: pytest.MonkeyPatch) -> 
     assert ledger.elapsed_s == 6.0
 
 
-async def test_hedges_of_a_whole_stack_are_charged_to_the_scan() -> None:
-    class OneHangs(MemoryStore):
-        hangs = False
+async def test_hedges_of_a_whole_stack_are_charged_to_the_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HedgePace, "slow_after_s", lambda _pace, _size_bytes: 0.05)
+    monkeypatch.setattr(HedgePace, "may_hedge", lambda _pace: True)
 
+    class OneHangs(MemoryStore):
         has_spare_connections = True
 
         async def get(self, request: RangeRequest) -> FetchedRange:
-            await asyncio.sleep(0.001)
-            if self.hangs and not request.is_hedge:
+            if not request.is_hedge:
                 await asyncio.Event().wait()
             return await super().get(request)
 
-    inner = OneHangs({"t/x": CONTENT})
-    stack = stack_store(inner, store_options=StoreOptions(), max_concurrency=4)
-    for number in range(60):
-        await stack.store.get(request(number, number + 1))
-    inner.hangs = True
+    stack = stack_store(OneHangs({"t/x": CONTENT}), store_options=StoreOptions(), max_concurrency=4)
     ledger = Ledger()
     with ledger.current():
         await stack.store.get(request(0, 10))
@@ -271,3 +271,50 @@ async def test_hedges_of_a_whole_stack_are_charged_to_the_scan() -> None:
     assert (ledger.totals.hedges_sent, ledger.totals.hedges_won, ledger.totals.fetched_bytes) == (1, 1, 10)
     assert sorted(record.status for record in ledger.records) == ["cancelled", "ok"]
     assert {record.waited_s for record in ledger.records if record.is_hedge} == {0.0}
+
+
+async def test_trace_records_what_happened() -> None:
+    times = iter([100.0, 101.0, 102.0, 104.0, 104.0, 104.5, 105.0, 106.0, 107.0, 108.0])
+    store = TraceStore(MemoryStore({"table/x": CONTENT}), clock=lambda: next(times))
+    await store.get(RangeRequest(path="table/x", byte_range=ByteRange(1020, 2000), reason="row group 3: ts"))
+    with pytest.raises(NotFoundError):
+        await store.get(request_for("table/absent", ByteRange(0, 4)))
+    await store.list("table")
+    await store.put("table/y", b"abc", overwrite=False)
+    with pytest.raises(InvalidInputError):
+        await store.put("table/y", b"abc", overwrite=False)
+    rows = [
+        (r.operation, r.path, r.byte_range, r.reason, r.started_s, r.finished_s, r.fetched_bytes, r.status, r.etag)
+        for r in store.records
+    ]
+    assert rows == [
+        ("get", "table/x", ByteRange(1020, 2000), "row group 3: ts", 0.0, 1.0, 4, "ok", "1"),
+        ("get", "table/absent", ByteRange(0, 4), "contract", 2.0, 4.0, 0, "NotFound", None),
+        ("list", "table", None, "listing", 4.0, 4.5, 0, "ok", None),
+        ("put", "table/y", None, "write 3 bytes", 5.0, 6.0, 0, "ok", "2"),
+        ("put", "table/y", None, "write 3 bytes", 7.0, 8.0, 0, "AlreadyExists", None),
+    ]
+
+
+async def test_trace_records_cancellation_and_orders_by_start() -> None:
+    store = TraceStore(FaultStore(MemoryStore({"x": CONTENT}), scripted({0: Hang()})))
+    hanging = asyncio.create_task(store.get(request_for("x", ByteRange(0, 1))))
+    await asyncio.sleep(0)
+    await store.get(request_for("x", ByteRange(1, 2)))
+    assert [record.status for record in store.records] == ["ok"]
+    hanging.cancel()
+    await asyncio.gather(hanging, return_exceptions=True)
+    assert [(record.byte_range, record.status) for record in store.records] == [
+        (ByteRange(0, 1), "cancelled"),
+        (ByteRange(1, 2), "ok"),
+    ]
+
+
+async def test_trace_clear_starts_anew() -> None:
+    times = iter([5.0, 6.0, 50.0, 51.0])
+    store = TraceStore(MemoryStore({"x": CONTENT}), clock=lambda: next(times))
+    await store.get(request_for("x", ByteRange(0, 4)))
+    store.clear()
+    assert list(store.records) == []
+    await store.get(request_for("x", ByteRange(0, 4)))
+    assert [(record.started_s, record.finished_s) for record in store.records] == [(0.0, 1.0)]

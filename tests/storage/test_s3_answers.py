@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aiohttp import web
 
 from coldparquet.errors import (
     AccessError,
@@ -18,23 +16,19 @@ from coldparquet.errors import (
     ObjectChangedError,
     StorageError,
 )
-from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.refusals import BrokenBodyError
+from coldparquet.storage.retry import RetryStore
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.store_contract import request_for
-from tests.support.http_servers import Script, client_has_gone, raw, refuse, respond, scripted_server
+from tests.support.http_servers import Script, raw, refuse, respond
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from aiohttp import web
 
     from tests.support.http_servers import Answer
-
-
-@pytest.fixture
-async def script() -> AsyncIterator[Script]:
-    async with scripted_server() as script:
-        yield script
 
 
 @pytest.fixture
@@ -44,93 +38,8 @@ async def store(script: Script) -> AsyncIterator[S3Store]:
     await store.aclose()
 
 
-async def get(store: S3Store, byte_range: ByteRange | SuffixRange) -> Any:
+async def get(store: S3Store | RetryStore, byte_range: ByteRange | SuffixRange) -> Any:
     return await store.get(request_for("bucket/db/key", byte_range))
-
-
-@pytest.mark.parametrize(
-    ("asked", "content_range", "body"),
-    [
-        (ByteRange(10, 20), "bytes 11-20/100", b"x" * 10),
-        (ByteRange(10, 20), "bytes 10-20/100", b"x" * 11),
-        (ByteRange(10, 20), "bytes 10-18/100", b"x" * 9),
-        (ByteRange(10, 20), "bytes 10-19/15", b"x" * 10),
-        (ByteRange(10, 20), "bytes 10-9/100", b""),
-        (ByteRange(10, 20), "bytes 10-19/*", b"x" * 10),
-        (ByteRange(10, 20), "bytes 10-19/100x", b"x" * 10),
-        (ByteRange(10, 20), "", b"x" * 10),
-        (ByteRange(10, 20), f"bytes 10-19/{10**30}", b"x" * 10),
-        (ByteRange(10, 20), "bytes 10-19/100", b"x" * 11),
-        (SuffixRange(10), "bytes 0-9/100", b"x" * 10),
-    ],
-)
-async def test_lying_content_range(
-    script: Script, store: S3Store, asked: ByteRange | SuffixRange, content_range: str, body: bytes
-) -> None:
-    script.answers = [respond(206, body, Content_Range=content_range)]
-    with pytest.raises(StorageError) as caught:
-        await get(store, asked)
-    assert caught.value.kind == "WrongRange"
-    assert caught.value.details["byte_range"] == asked
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        "HTTP/1.1 206 Partial Content\nContent-Range: bytes 0-9/100\nContent-Length: 10",
-        "HTTP/1.1 206 Partial Content\nContent-Range: bytes 0-9/100\nContent-Length: 4",
-        "HTTP/1.1 206 Partial Content\nContent-Range: bytes 0-9/100\nConnection: close",
-        "HTTP/1.1 200 OK\nContent-Length: 10",
-    ],
-)
-async def test_body_that_ends_early(script: Script, store: S3Store, head: str) -> None:
-    script.answers = [raw(head, b"abcd")]
-    with pytest.raises(StorageError) as caught:
-        await get(store, ByteRange(0, 10))
-    assert caught.value.kind == "ShortRead"
-    assert caught.value.path == "bucket/db/key"
-
-
-async def test_body_without_length_is_read_as_far_as_it_was_asked_for(script: Script, store: S3Store) -> None:
-    head = "HTTP/1.1 206 Partial Content\nContent-Range: bytes 0-3/100\nConnection: close"
-    script.answers = [raw(head, b"abcd" * 100)]
-    assert (await get(store, ByteRange(0, 4))).data == b"abcd"
-
-
-async def test_compressed_answer_is_not_unpacked(script: Script, store: S3Store) -> None:
-    script.answers = [respond(206, b"\x1f\x8bzz", Content_Range="bytes 0-3/9", Content_Encoding="gzip")]
-    assert (await get(store, ByteRange(0, 4))).data == b"\x1f\x8bzz"
-    assert script.requests[0].headers["Accept-Encoding"] == "identity"
-
-
-async def test_whole_object_is_taken_only_for_a_range_that_covers_it(script: Script, store: S3Store) -> None:
-    script.answers = [respond(200, b"0123456789", ETag='"1"')]
-    for asked in (ByteRange(0, 10), ByteRange(0, 64), SuffixRange(10), SuffixRange(64)):
-        fetched = await get(store, asked)
-        assert (fetched.data, fetched.start, fetched.object_size_bytes) == (b"0123456789", 0, 10)
-        assert fetched.etag == '"1"'
-    for asked in (ByteRange(0, 9), ByteRange(1, 10), SuffixRange(9)):
-        with pytest.raises(StorageError) as caught:
-            await get(store, asked)
-        assert caught.value.kind == "RangeIgnored"
-
-
-async def test_endless_answer_to_a_range_is_not_read(script: Script, store: S3Store) -> None:
-    script.answers = [raw("HTTP/1.1 200 OK\nContent-Length: 10000000000000", b"x" * 100)]
-    with pytest.raises(StorageError) as caught:
-        await get(store, ByteRange(0, 10))
-    assert caught.value.kind == "RangeIgnored"
-
-
-async def test_range_behind_the_end_is_empty(script: Script, store: S3Store) -> None:
-    script.answers = [refuse(416, "InvalidRange", Content_Range="bytes */10")]
-    fetched = await get(store, ByteRange(10, 20))
-    assert (fetched.data, fetched.start, fetched.object_size_bytes) == (b"", 10, 10)
-    with pytest.raises(StorageError) as caught:
-        await get(store, ByteRange(9, 20))
-    assert caught.value.kind == "WrongRange"
-    script.answers = [refuse(416, "InvalidRange")]
-    assert (await get(store, SuffixRange(8))).data == b""
 
 
 REFUSALS: list[tuple[int, str, tuple[type[ColdParquetError], str]]] = [
@@ -151,6 +60,17 @@ REFUSALS: list[tuple[int, str, tuple[type[ColdParquetError], str]]] = [
     (503, "ServiceUnavailable", (StorageError, "ServerError")),
     (302, "Found", (StorageError, "RequestRefused")),
 ]
+
+
+async def test_a_suffix_that_is_answered_otherwise(script: Script, store: S3Store) -> None:
+    for answer, asked, kind in (
+        (respond(206, b"x" * 10, Content_Range="bytes 0-9/100"), SuffixRange(10), "WrongRange"),
+        (respond(200, b"0123456789"), SuffixRange(9), "RangeIgnored"),
+    ):
+        script.answers = [answer]
+        with pytest.raises(StorageError) as caught:
+            await get(store, asked)
+        assert caught.value.kind == kind
 
 
 @pytest.mark.parametrize(("status", "code", "expected"), REFUSALS)
@@ -248,67 +168,64 @@ async def test_listing_that_repeats_itself(script: Script, store: S3Store) -> No
     assert len(script.requests) == 2
 
 
-async def test_nobody_listens(script: Script) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    store = S3Store(storage_options={"anon": True, "endpoint_url": f"http://127.0.0.1:{port}"})
+async def test_retry_after_is_passed_on(script: Script, store: S3Store) -> None:
+    script.answers = [refuse(503, "SlowDown", Retry_After="7")]
     with pytest.raises(StorageError) as caught:
         await get(store, ByteRange(0, 4))
-    await store.aclose()
-    assert caught.value.kind == "ConnectionFailed"
-    assert script.requests == []
-
-
-async def test_server_that_hangs_up(script: Script, store: S3Store) -> None:
-    async def hang_up(request: web.BaseRequest) -> web.Response:
-        assert request.transport
-        request.transport.close()
-        return web.Response()
-
-    script.answers = [hang_up]
+    assert (caught.value.kind, caught.value.details["retry_after_s"]) == ("SlowDown", 7.0)
+    script.answers = [refuse(400, "RequestTimeout")]
     with pytest.raises(StorageError) as caught:
-        await get(store, ByteRange(0, 4))
-    assert caught.value.kind == "ConnectionFailed"
-
-
-async def test_answer_that_is_no_http(script: Script, store: S3Store) -> None:
-    script.answers = [raw("SSH-2.0-OpenSSH", b"")]
-    with pytest.raises(StorageError):
-        await get(store, ByteRange(0, 4))
-
-
-async def test_stalled_body(script: Script) -> None:
-    async def stall(request: web.BaseRequest) -> web.StreamResponse:
-        response = web.StreamResponse(status=206, headers={"Content-Range": "bytes 0-9/10", "Content-Length": "10"})
-        await response.prepare(request)
-        await response.write(b"abc")
-        await client_has_gone(request)
-        return response
-
-    impatient = S3Store(
-        storage_options={"anon": True, "endpoint_url": script.endpoint_url},
-        store_options=StoreOptions(stall_timeout_s=0.1),
-    )
-    script.answers = [stall]
-    with pytest.raises(BrokenBodyError) as caught:
-        await get(impatient, ByteRange(0, 10))
-    await impatient.aclose()
+        await store.put("bucket/key", b"abc", overwrite=True)
     assert caught.value.kind == "Timeout"
-    assert caught.value.received is not None
-    assert caught.value.received.data == b"abc"
 
 
-async def test_cancelled_get_closes_its_connection(script: Script, store: S3Store) -> None:
-    async def wait(request: web.BaseRequest) -> web.Response:
-        await client_has_gone(request)
-        return web.Response()
+def credentials_of(request: web.BaseRequest) -> str:
+    return request.headers["Authorization"].partition("Credential=")[2].partition("/")[0]
 
-    script.answers = [wait]
-    reader = asyncio.create_task(get(store, ByteRange(0, 10)))
-    await script.arrived.wait()
-    reader.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await reader
-    async with asyncio.timeout(60):
-        while script.requests[0].transport:  # noqa: ASYNC110 - a transport has no event to wait for
-            await asyncio.sleep(0.01)
+
+async def test_expired_credentials_are_renewed(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "credentials"
+
+    def log_in(key: str) -> None:
+        file.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=secret\naws_session_token=t\n")
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        is_head = request.method == "HEAD"
+        if credentials_of(request) not in valid:
+            return await refuse(400, "ExpiredToken")(request)
+        return await (respond(200) if is_head else respond(206, b"abcd", Content_Range="bytes 0-3/4"))(request)
+
+    valid = {"new", "newest"}
+    script.answers = [answer]
+    log_in("old")
+    store = S3Store(storage_options={"endpoint_url": script.endpoint_url})
+    patient = RetryStore(store, max_attempts=8)
+    with pytest.raises(AccessError) as caught:
+        await get(patient, ByteRange(0, 4))
+    assert (caught.value.kind, caught.value.details["credentials_renewed"]) == ("ExpiredToken", False)
+    assert len(script.requests) == 1
+    log_in("new")
+    answers = await asyncio.gather(*(get(patient, ByteRange(0, 4)) for _ in range(5)))
+    assert {fetched.data for fetched in answers} == {b"abcd"}
+    assert [credentials_of(request) for request in script.requests[1:]] == ["old"] * 5 + ["new"] * 5
+    log_in("newest")
+    valid.remove("new")
+    await patient.info("bucket/key")  # a refused HEAD does not even say why
+    await store.aclose()
+    assert [credentials_of(request) for request in script.requests[11:]] == ["new", "newest"]
+
+
+async def test_given_credentials_cannot_be_renewed(script: Script) -> None:
+    script.answers = [refuse(400, "ExpiredToken"), respond(500)]
+    given = {"key": "AKIAEXAMPLE", "secret": "wJalrXUtnFEMI", "token": "FwoGZXIvYXdz"}
+    store = S3Store(storage_options={"endpoint_url": script.endpoint_url, **given})
+    with pytest.raises(AccessError) as caught:
+        await get(RetryStore(store, max_attempts=8), ByteRange(0, 4))
+    await store.aclose()
+    assert caught.value.details["credentials_renewed"] is False
+    assert len(script.requests) == 1

@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from coldparquet.errors import ArchivedObjectError, NotFoundError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.store_contract import StoreContract, request_for
+from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -21,32 +20,21 @@ _places = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def endpoint_url() -> Iterator[str]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def client(endpoint_url: str) -> Iterator[Any]:
-    client = boto3.client(
-        "s3",
-        endpoint_url=endpoint_url,
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",  # noqa: S106 - moto takes any
-        region_name="us-east-1",
-    )
-    client.create_bucket(Bucket="bucket")
-    yield client
-    client.close()
+def moto() -> Iterator[tuple[str, Any]]:
+    """A server, and boto3's client for it."""
+    with moto_server() as url, boto3_client(url) as client:
+        client.create_bucket(Bucket="bucket")
+        yield url, client
 
 
 @pytest.fixture
-async def store(endpoint_url: str, client: object) -> AsyncIterator[S3Store]:
-    assert client
-    store = S3Store(storage_options={"key": "key", "secret": "secret", "endpoint_url": endpoint_url})
+def client(moto: tuple[str, Any]) -> Any:
+    return moto[1]
+
+
+@pytest.fixture
+async def store(moto: tuple[str, Any]) -> AsyncIterator[S3Store]:
+    store = S3Store(storage_options={**MOTO_KEYS, "endpoint_url": moto[0]})
     yield store
     await store.aclose()
 

@@ -61,6 +61,22 @@ class TestS3StoreOnSimulator(StoreContract):
         return "bucket/contract"
 
 
+@pytest.mark.parametrize(("days", "pages"), [((0, 1199), 3), ((100, 200), 1), ((100, 699), 2), ((1199, 1199), 1)])
+async def test_pages_between_two_paths_are_fetched_up_to_the_last_one(
+    server: ColdStoreServer, store: S3Store, tmp_path: Path, days: tuple[int, int], pages: int
+) -> None:
+    root, (first, last) = "bucket/days", days
+    paths = [f"{root}/day {day:04}/{name}" for day in range(1200) for name in ("_pm", "data.parquet")]
+    for path in paths:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(b"abc")
+    start, stop = f"{root}/day {first:04}/", f"{root}/day {last:04}/\U0010ffff"
+    listed = await store.list_between(root, start=start, stop=stop)
+    assert [info.path for info in listed] == paths[2 * first : 2 * last + 2]
+    assert all(info.etag is not None and info.size_bytes == 3 for info in listed)
+    assert len(server.requests) == pages
+
+
 @pytest.mark.parametrize("name", ODD_NAMES)
 async def test_any_key_is_encoded_and_signed_alike(server: ColdStoreServer, store: S3Store, name: str) -> None:
     path = f"bucket/db/{name}/{name}"

@@ -13,7 +13,8 @@ from yarl import URL
 from coldparquet.errors import StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.web import WebCall, WebConnection, parse_web_options
+from coldparquet.storage.http import HttpCall
+from coldparquet.storage.web import WebConnection, parse_web_options
 from coldparquet_testing.store_contract import CONTENT
 from tests.support.http_servers import Site, fetch, ranges, respond, web_site
 
@@ -130,9 +131,9 @@ async def test_redirections_can_be_switched_off(sites: tuple[Site, Site]) -> Non
 
 @pytest.mark.parametrize("location", ["http://example.org/x", "http://elsewhere.example/x"])
 async def test_encryption_is_not_left(location: str) -> None:
-    connection = WebConnection(parse_web_options({}), query="", store_options=StoreOptions(), max_connections=1)
+    connection = WebConnection(parse_web_options({}), query="", store_options=StoreOptions())
     home = URL("https://example.org/data.parquet")
-    call = WebCall(path=str(home), headers={}, accepted=frozenset())
+    call = HttpCall(path=str(home))
     with pytest.raises(StorageError, match="without encryption"):
         connection._next_url(call, home, home, location)
     await connection.aclose()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import pickle
 import traceback
@@ -28,7 +27,6 @@ from coldparquet.errors import (
 )
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.open import open_store
-from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.web import parse_index_page
 from coldparquet_testing.store_contract import CONTENT, request_for
@@ -268,32 +266,6 @@ async def test_a_path_keeps_its_spelling(site: Site, spelled: str, sent: str) ->
         assert site.requests[-1].raw_path == sent + query
 
 
-async def test_a_server_that_ignores_ranges(site: Site) -> None:
-    site.answer = respond(200, CONTENT)
-    with pytest.raises(StorageError) as caught:
-        await fetch(site.url, ByteRange(10, 20))
-    assert caught.value.kind == "RangeIgnored"
-    assert await fetch(site.url, ByteRange(0, 5000)) == CONTENT
-
-
-async def test_a_body_that_breaks_off_keeps_what_arrived(site: Site) -> None:
-    async def break_off(request: web.BaseRequest) -> web.StreamResponse:
-        response = web.StreamResponse(
-            status=206, headers={"Content-Range": WHOLE, "Content-Length": "4", "ETag": '"1"'}
-        )
-        await response.prepare(request)
-        await response.write(CONTENT[:2])
-        assert request.transport
-        request.transport.close()
-        return response
-
-    site.answer = break_off
-    with pytest.raises(BrokenBodyError) as caught:
-        await fetch(site.url, ByteRange(0, 4))
-    assert caught.value.received is not None
-    assert caught.value.received.data == CONTENT[:2]
-
-
 async def test_a_server_that_hangs(site: Site) -> None:
     async def hang(request: web.BaseRequest) -> web.StreamResponse:
         await client_has_gone(request)
@@ -307,33 +279,6 @@ async def test_a_server_that_hangs(site: Site) -> None:
         with pytest.raises(StorageError) as caught:
             await fetch(site.url, ByteRange(0, 4), **options)
         assert caught.value.kind == "Timeout"
-
-
-async def test_cancelling_closes_the_connection(site: Site) -> None:
-    arrived = asyncio.Event()
-
-    async def wait(request: web.BaseRequest) -> web.StreamResponse:
-        arrived.set()
-        await client_has_gone(request)
-        return web.Response()
-
-    site.answer = wait
-    before = asyncio.all_tasks()
-    reader = asyncio.create_task(fetch(site.url, ByteRange(0, 4)))
-    await arrived.wait()
-    reader.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await reader
-    async with asyncio.timeout(60):
-        while site.requests[0].transport:  # noqa: ASYNC110 - a transport has no event to wait for
-            await asyncio.sleep(0.01)
-    assert asyncio.all_tasks() - before <= {site.requests[0].task}
-
-
-async def test_nobody_listens() -> None:
-    with pytest.raises(StorageError, match="check the URL and network") as caught:
-        await fetch("http://127.0.0.1:1/data.parquet" + SIGNED, ByteRange(0, 4))
-    assert (caught.value.kind, caught.value.details["was_sent"]) == ("ConnectionFailed", False)
 
 
 async def test_unknown_options_are_named() -> None:
@@ -383,17 +328,3 @@ async def test_the_proxy_of_the_environment(site: Site, monkeypatch: pytest.Monk
     monkeypatch.setenv("no_proxy", "")
     assert await fetch("http://store.example/data.parquet", ByteRange(0, 4)) == CONTENT[:4]
     assert site.requests[0].headers["Host"] == "store.example"
-
-
-async def test_hedges_have_connections_of_their_own(site: Site) -> None:
-    site.answer = ranges
-    store, path = open_store(site.url)
-    assert store.has_spare_connections
-    for is_hedge in (False, True, False, True):
-        request = RangeRequest(path=path, byte_range=ByteRange(0, 4), reason="hedge", is_hedge=is_hedge)
-        await store.get(request)
-    await store.aclose()
-    assert [id(request.protocol) for request in site.requests[2:]] == [
-        id(first.protocol) for first in site.requests[:2]
-    ]
-    assert site.requests[0].protocol is not site.requests[1].protocol

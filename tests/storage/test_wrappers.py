@@ -8,8 +8,9 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from coldparquet.errors import StorageError
+from coldparquet.errors import NotFoundError, StorageError
 from coldparquet.options import StoreOptions
+from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import Call, Effect, Operation, StoreWrapper
 from coldparquet.storage.cache import CachedStore
 from coldparquet.storage.checked import CheckedStore
@@ -20,7 +21,7 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.open import stack_store
 from coldparquet.storage.requests import ObjectInfo, Upload, UploadedPart
 from coldparquet.storage.retry import RetryStore
-from coldparquet_testing.store_contract import StoreContract
+from coldparquet_testing.store_contract import StoreContract, request_for
 from coldparquet_testing.stores import DyingStore, FaultStore, LatencyStore, scripted
 
 if TYPE_CHECKING:
@@ -186,6 +187,7 @@ def bare_stack(store: ObjectStore) -> ObjectStore:
 
 
 WRAPPERS: dict[str, Callable[[ObjectStore], ObjectStore]] = {
+    "memory itself": lambda store: store,
     "nothing": StoreWrapper,
     "retries": lambda store: RetryStore(store, max_attempts=3),
     "limit": lambda store: LimitedStore(store, max_concurrency=2),
@@ -311,3 +313,19 @@ async def test_what_is_at_hand_is_no_call() -> None:
     seen = Seen(inner)
     assert await stack(seen).infos_at_hand(["t/x"]) == (INFO,)
     assert seen.calls == []
+
+
+async def test_first_contents_and_delete() -> None:
+    store = MemoryStore({"table/_txn": b"abc"})
+    assert (await store.get(request_for("table/_txn", ByteRange(0, 3)))).data == b"abc"
+    assert [info.path for info in (await store.list("")).objects] == []
+    await store.delete(["table/_txn", "table/absent"])
+    with pytest.raises(NotFoundError):
+        await store.get(request_for("table/_txn", ByteRange(0, 3)))
+
+
+async def test_same_bytes_written_again_are_a_new_version() -> None:
+    store = MemoryStore({"x": b"abc"})
+    first = await store.get(request_for("x", ByteRange(0, 3)))
+    await store.put("x", b"abc", overwrite=True)
+    assert (await store.get(request_for("x", ByteRange(0, 3)))).etag != first.etag

@@ -18,7 +18,7 @@ from coldparquet.errors import StorageError
 from coldparquet.storage.local import LocalStore
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet_testing.stores import DyingStore
-from tests.support.crash_points import FailingFiles, Loss, Moment, PowerCut, few_or_all_points, tried
+from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut, few_or_all_points, tried
 from tests.support.table_copies import copy_table
 from tests.support.written_tables import in_memory, partition_names, scan_rows
 

@@ -20,6 +20,7 @@ from coldparquet.write import WriteOptions, append_rows, replace_row_groups, wri
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet.write.files import LocalFiles
 from coldparquet.write.versions import commit_partitions
+from tests.support.power_cut import UnflushedFiles
 from tests.support.table_files import make_meta, make_txn
 from tests.support.written_tables import SECOND_US, directories
 
@@ -39,16 +40,6 @@ PAUSE_S = 0.02
 DAY_US = 86_400 * SECOND_US
 OPTIONS = WriteOptions(row_group_rows=GROUP_ROWS)
 IS_PARQUET = 1 << 61
-
-
-class UnflushedFiles(LocalFiles):
-    """Readers on the same machine see what was written; flushing thousands of times only takes long."""
-
-    def flush(self, path: str) -> None:
-        pass
-
-    def flush_directory(self, path: str) -> None:
-        pass
 
 
 FILES = UnflushedFiles()

@@ -12,7 +12,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import ObjectChangedError
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
-from coldparquet.write.files import LocalFiles
+from tests.support.power_cut import UnflushedFiles
 from tests.support.table_files import make_meta, make_txn
 from tests.support.written_tables import SECOND_US
 
@@ -26,16 +26,6 @@ GROUPS = 4
 OPTIONS = WriteOptions(row_group_rows=GROUP_ROWS)
 APPEND_EVERY = 20
 APPENDED_ROWS = 3
-
-
-class UnflushedFiles(LocalFiles):
-    """Readers on the same machine see what was written; flushing thousands of times only takes long."""
-
-    def flush(self, path: str) -> None:
-        pass
-
-    def flush_directory(self, path: str) -> None:
-        pass
 
 
 FILES = UnflushedFiles()

@@ -39,6 +39,7 @@ async def partition(tmp_path: Path) -> Path:
 async def test_appends_row_groups(partition: Path) -> None:
     updated = await append_rows(partition, trades(250, 150), options=OPTIONS)
     assert (updated.row_count, updated.row_group_count) == (400, 5)
+    assert (updated.first_timestamp, updated.last_timestamp) == (0, 399 * SECOND_US)
     assert updated.parquet_size_bytes == (partition / "data.parquet").stat().st_size
     assert updated.sidecar_size_bytes == (partition / "_pm").stat().st_size
     assert_same_rows(await read_rows(partition), pa.concat_tables([trades(0, 250), trades(250, 150)]))
@@ -83,6 +84,7 @@ async def test_replaces_row_groups(partition: Path) -> None:
     new: Mapping[int, pa.Table] = {2: trades(200, 90, venue="okx"), 0: trades(10, 50, venue="okx")}
     updated = await replace_row_groups(partition, new)
     assert (updated.row_count, updated.row_group_count) == (240, 3)
+    assert (updated.first_timestamp, updated.last_timestamp) == (10 * SECOND_US, 289 * SECOND_US)
     assert before // 2 < updated.unused_bytes < before
     assert_same_rows(await read_rows(partition), pa.concat_tables([new[0], trades(100, 100), new[2]]))
     assert parse_sidecar((partition / "_pm").read_bytes()).footer.unused_bytes == updated.unused_bytes
@@ -103,23 +105,30 @@ async def test_equal_timestamps_may_follow(partition: Path) -> None:
     assert (await read_rows(partition)).num_rows == 252
 
 
-OUT_OF_ORDER: list[tuple[str, Any, str]] = [
-    ("append", trades(248, 3), r"row 0 is out of order: its timestamp 248000000 lies before 249000000"),
-    ("append", pa.concat_tables([trades(250, 3), trades(251, 1)]), r"row 3 .* of row 2; sort the rows"),
-    ("replace", {1: trades(98, 5)}, r"row 0 .* 98000000 lies before 99000000"),
-    ("replace", {1: trades(150, 60)}, r"row 59 .* 209000000 lies behind 200000000 of the next row group"),
-    ("replace", {0: trades(50, 100), 1: trades(120, 50)}, r"row 0 .* 120000000 lies before 149000000"),
+NO_ROWS = trades(0, 1).slice(1)
+REFUSED: list[tuple[Any, str, str]] = [
+    (trades(248, 3), "NotSorted", r"row 0 is out of order: its timestamp 248000000 lies before 249000000"),
+    (pa.concat_tables([trades(250, 3), trades(251, 1)]), "NotSorted", r"row 3 .* of row 2; sort the rows"),
+    ({1: trades(98, 5)}, "NotSorted", r"row 0 .* 98000000 lies before 99000000"),
+    ({1: trades(150, 60)}, "NotSorted", r"row 59 .* 209000000 lies behind 200000000 of the next row group"),
+    ({0: trades(50, 100), 1: trades(120, 50)}, "NotSorted", r"row 0 .* 120000000 lies before 149000000"),
+    ({-1: trades(0, 1)}, "UnknownRowGroup", "there are 0 to 2"),
+    ({3: trades(0, 1)}, "UnknownRowGroup", "there are 0 to 2"),
+    (trades(250, 1).drop(["venue"]), "SchemaMismatch", "must be the same"),
+    (NO_ROWS, "NoRows", "no rows"),
+    ([], "NoRows", "no rows"),
+    ({0: NO_ROWS}, "NoRows", "no rows"),
+    ({0: []}, "NoRows", "no rows"),
 ]
+"""Rows to append, or by row group those to replace it."""
 
 
-@pytest.mark.parametrize(("how", "rows", "message"), OUT_OF_ORDER)
-async def test_refuses_rows_out_of_order_and_leaves_no_trace(
-    how: str, rows: Any, message: str, partition: Path
-) -> None:
+@pytest.mark.parametrize(("rows", "kind", "message"), REFUSED)
+async def test_what_is_refused_leaves_no_trace(rows: Any, kind: str, message: str, partition: Path) -> None:
     before = contents(partition)
     with pytest.raises(InvalidInputError, match=message) as caught:
-        await (append_rows(partition, rows) if how == "append" else replace_row_groups(partition, rows))
-    assert caught.value.kind == "NotSorted"
+        await (replace_row_groups if isinstance(rows, dict) else append_rows)(partition, rows)
+    assert caught.value.kind == kind
     assert contents(partition) == before
 
 
@@ -134,27 +143,6 @@ async def test_a_stream_that_fails_leaves_no_trace(partition: Path) -> None:
 async def test_several_row_groups_replaced_at_once_keep_their_order(partition: Path) -> None:
     await replace_row_groups(partition, {0: trades(0, 150), 1: trades(150, 50), 2: trades(200, 50)})
     assert_same_rows(await read_rows(partition), trades(0, 250))
-
-
-@pytest.mark.parametrize("index", [-1, 3])
-async def test_unknown_row_group(index: int, partition: Path) -> None:
-    with pytest.raises(InvalidInputError, match="there are 0 to 2") as caught:
-        await replace_row_groups(partition, {index: trades(0, 1)})
-    assert caught.value.kind == "UnknownRowGroup"
-
-
-async def test_other_columns(partition: Path) -> None:
-    with pytest.raises(InvalidInputError, match="must be the same") as caught:
-        await append_rows(partition, trades(250, 1).drop(["venue"]))
-    assert caught.value.kind == "SchemaMismatch"
-
-
-@pytest.mark.parametrize("empty", [trades(0, 1).slice(1), []])
-async def test_no_rows(empty: Any, partition: Path) -> None:
-    with pytest.raises(InvalidInputError, match="no rows"):
-        await append_rows(partition, empty)
-    with pytest.raises(InvalidInputError, match="no rows"):
-        await replace_row_groups(partition, {0: empty})
 
 
 async def test_one_writer_at_a_time(partition: Path) -> None:

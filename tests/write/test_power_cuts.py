@@ -17,7 +17,7 @@ from coldparquet.errors import NotFoundError
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
-from tests.support.crash_points import FailingFiles, Loss, Moment, PowerCut, few_or_all_points, tried
+from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut, few_or_all_points, tried
 from tests.support.written_tables import assert_same_rows, contents, read_rows, trades
 
 if TYPE_CHECKING:

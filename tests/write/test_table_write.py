@@ -1,4 +1,4 @@
-"""What is written to a table is what everybody reads from it: sorted, partitioned, in every mode."""
+"""What is written to a table is what everybody reads from it: sorted, partitioned, in every mode; and what it refuses to hold."""
 
 from __future__ import annotations
 
@@ -241,38 +241,49 @@ async def test_any_rows_in_any_batches_in_any_mode(
     assert same_rows(await read_table("bucket/trades", store=store), expected)
 
 
-REFUSED: dict[str, tuple[dict[str, Any], pa.Table, str]] = {
-    "no timestamp": ({"timestamp": None}, ticks(3), "NoTimestamp"),
-    "an unknown timestamp": ({"timestamp": "tz"}, ticks(3), "UnknownColumn"),
-    "a timestamp that is none": ({"timestamp": "price"}, ticks(3), "NotATimestamp"),
-    "an interval that is none": ({"partition_by": "SECOND"}, ticks(3), "InvalidOption"),
-    "a mode that is none": ({"mode": "upsert"}, ticks(3), "InvalidOption"),
-    "symbols of numbers": ({"symbols": ["price"]}, ticks(3), "NotText"),
-    "symbols of nothing": ({"symbols": ["venue"]}, ticks(3), "UnknownColumn"),
-    "options for nothing": ({"options": WriteOptions(bloom_columns=("venue",))}, ticks(3), "UnknownColumn"),
-    "a type without a name": ({}, ticks(3).append_column("m", pa.array([{"a": 1}] * 3)), "UnknownType"),
-    "null times": ({}, pa.table({"ts": pa.array([1, None], pa.timestamp("us", "UTC"))}), "NullValue"),
-    "null truths": ({}, ticks(2).append_column("m", pa.array([None, True])), "NullValue"),
-    "ragged arrays": ({}, ticks(1).append_column("m", pa.array([[[1.0], [1.0, 2.0]]])), "RaggedArray"),
+ONE_ROW = pa.table({"ts": pa.array([START_US], pa.timestamp("us"))})
+NANOSECONDS = pa.table({"ts": [START_US * 1000]})
+"""Taken for microseconds: times after the year 9999, which have no directory."""
+
+REFUSED: dict[str, tuple[dict[str, Any], pa.Table, str, str | None]] = {
+    "no timestamp": (
+        {"timestamp": None},
+        ticks(3),
+        "NoTimestamp",
+        r"timestamp='ts' in Python, \.option\(\"timestamp\", \"ts\"\) in Spark",
+    ),
+    "an unknown timestamp": ({"timestamp": "tz"}, ticks(3), "UnknownColumn", None),
+    "a timestamp that is none": ({"timestamp": "price"}, ticks(3), "NotATimestamp", None),
+    "an interval that is none": ({"partition_by": "SECOND"}, ticks(3), "InvalidOption", None),
+    "a mode that is none": ({"mode": "upsert"}, ticks(3), "InvalidOption", None),
+    "symbols of numbers": ({"symbols": ["price"]}, ticks(3), "NotText", None),
+    "symbols of nothing": ({"symbols": ["venue"]}, ticks(3), "UnknownColumn", None),
+    "options for nothing": ({"options": WriteOptions(bloom_columns=("venue",))}, ticks(3), "UnknownColumn", None),
+    "a type without a name": ({}, ticks(3).append_column("m", pa.array([{"a": 1}] * 3)), "UnknownType", None),
+    "null times": ({}, pa.table({"ts": pa.array([1, None], pa.timestamp("us", "UTC"))}), "NullValue", None),
+    "null truths": ({}, ticks(2).append_column("m", pa.array([None, True])), "NullValue", None),
+    "ragged arrays": ({}, ticks(1).append_column("m", pa.array([[[1.0], [1.0, 2.0]]])), "RaggedArray", None),
+    "a name with a slash": ({}, ONE_ROW.append_column("a/b", [[1]]), "Schema", r"has no column .a/b."),
+    "names that differ by case": (
+        {},
+        ONE_ROW.append_column("price", [[1.0]]).append_column("Price", [[2.0]]),
+        "Schema",
+        "'Price' and 'price'",
+    ),
+    "hours far away": ({"partition_by": "HOUR"}, NANOSECONDS, "DoesNotFit", r"column 'ts' .* are these nanoseconds"),
+    "days far away": ({"partition_by": "DAY"}, NANOSECONDS, "DoesNotFit", r"column 'ts' .* are these nanoseconds"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_a_refused_write_leaves_nothing(name: str, tmp_path: Path) -> None:
-    arguments, rows, kind = REFUSED[name]
-    with pytest.raises(InvalidInputError) as refused:
+    arguments, rows, kind, message = REFUSED[name]
+    with pytest.raises(InvalidInputError, match=message) as refused:
         await write_table(tmp_path / "db" / "trades", rows, **({"timestamp": "ts"} | arguments))
     assert refused.value.kind == kind
     assert not (tmp_path / "db" / "trades").exists()
     with pytest.raises(NotFoundError):
         await read_table(tmp_path / "db" / "trades")
-
-
-async def test_a_missing_timestamp_is_asked_for_as_each_front_door_takes_it(tmp_path: Path) -> None:
-    with pytest.raises(
-        InvalidInputError, match=r"timestamp='ts' in Python, \.option\(\"timestamp\", \"ts\"\) in Spark"
-    ):
-        await write_table(tmp_path / "trades", ticks(3))
 
 
 REFUSED_APPENDS: dict[str, tuple[dict[str, Any], pa.Table, str]] = {
@@ -336,24 +347,63 @@ async def test_a_running_server_is_noticed_before_anything_is_written(tmp_path: 
     assert names_in(table) == before
 
 
-async def test_names_that_no_column_can_have_leave_nothing(tmp_path: Path) -> None:
-    rows = pa.table({"ts": pa.array([START_US], pa.timestamp("us")), "a/b": [1]})
-    with pytest.raises(InvalidInputError, match=r"has no column .a/b."):
-        await write_table(tmp_path / "trades", rows, timestamp="ts")
-    assert not (tmp_path / "trades").exists()
+TIMES = pa.array([0, 1, 2], pa.timestamp("us", "UTC"))
 
 
-@pytest.mark.parametrize("interval", ["HOUR", "DAY"])
-async def test_times_after_the_year_9999_have_no_directory(tmp_path: Path, interval: str) -> None:
-    rows = pa.table({"ts": [START_US * 1000]})  # nanoseconds, taken for microseconds
-    with pytest.raises(InvalidInputError, match=r"column 'ts' .* are these nanoseconds") as refused:
-        await write_table(tmp_path / "trades", rows, timestamp="ts", partition_by=interval)
+@pytest.mark.parametrize("name", ["a*", "a.b", "price (usd)", "a-b", "x\x00", "\ufeffx", "", "n" * 128])
+async def test_a_name_that_questdb_does_not_allow(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="rename it") as refused:
+        await write_table(tmp_path / "t", pa.table({"ts": TIMES, name: [1, 2, 3]}), timestamp="ts")
+    assert (refused.value.kind, refused.value.details["field"]) == ("Schema", name)
+    assert not (tmp_path / "t").exists()
+
+
+async def test_names_that_questdb_allows(tmp_path: Path) -> None:
+    names = ["price in $", "été", "a_b", "#1", "n" * 127]
+    rows = pa.table({"ts": TIMES, **{name: [1, 2, 3] for name in names}})
+    await write_table(tmp_path / "t", rows, timestamp="ts")
+    assert (await read_table(tmp_path / "t")).column_names == ["ts", *names]
+
+
+async def test_a_number_too_large_for_its_column(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    small = pa.array([0.5, None, float("inf")], pa.float32())
+    await write_table(table, pa.table({"ts": TIMES, "price": small}), timestamp="ts")
+    fits = pa.table({"ts": TIMES, "price": [3.0e38, float("-inf"), None]})
+    await write_table(table, fits, mode="append")
+    before = await read_table(table)
+    with pytest.raises(InvalidInputError, match=r"column 'price' .* FLOAT: .*1e\+300 is too large") as refused:
+        await write_table(table, pa.table({"ts": TIMES, "price": [1.0, 1e300, 2e300]}), mode="append")
+    assert (refused.value.kind, refused.value.details["field"]) == ("DoesNotFit", "price")
+    assert (await read_table(table)).equals(before)
+
+
+async def write_prices(table: Path) -> None:
+    small = pa.array([0.5, None, 1.0], pa.float32())
+    await write_table(table, pa.table({"ts": TIMES, "price": small}), timestamp="ts")
+
+
+@pytest.mark.parametrize(
+    "prices",
+    [
+        pa.array([Decimal(10) ** 50, None, Decimal(1)], pa.decimal256(60, 0)),
+        pa.array(["inf", "1e39", None]),
+        pa.array([1e300, None, 1.0]).dictionary_encode(),
+    ],
+    ids=["decimals", "texts", "doubles with repetitions"],
+)
+async def test_no_number_becomes_infinite(prices: Any, tmp_path: Path) -> None:
+    await write_prices(tmp_path / "t")
+    with pytest.raises(InvalidInputError, match=r"column 'price' .* FLOAT: .* is too large for float") as refused:
+        await write_table(tmp_path / "t", pa.table({"ts": TIMES, "price": prices}), mode="append")
     assert refused.value.kind == "DoesNotFit"
 
 
-async def test_names_that_differ_by_case_alone_are_one_to_questdb(tmp_path: Path) -> None:
-    rows = pa.table({"ts": pa.array([START_US], pa.timestamp("us")), "price": [1.0], "Price": [2.0]})
-    with pytest.raises(InvalidInputError, match="'Price' and 'price'") as refused:
-        await write_table(tmp_path / "trades", rows, timestamp="ts")
-    assert refused.value.kind == "Schema"
-    assert not (tmp_path / "trades").exists()
+@pytest.mark.parametrize(
+    "prices", [pa.array(["-Infinity", None, "1"]), pa.array(["-inf", None, "1"]).dictionary_encode()]
+)
+async def test_what_was_infinite_stays_so(prices: Any, tmp_path: Path) -> None:
+    await write_prices(tmp_path / "t")
+    await write_table(tmp_path / "t", pa.table({"ts": TIMES, "price": prices}), mode="append")
+    found: list[Any] = (await read_table(tmp_path / "t"))["price"].drop_null().to_pylist()
+    assert sorted(found) == [float("-inf"), 0.5, 1.0, 1.0]

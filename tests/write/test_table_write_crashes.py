@@ -13,7 +13,7 @@ from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import write_table
 from coldparquet_testing.stores import DyingStore
-from tests.support.crash_points import FailingFiles, Loss, Moment, PowerCut, few_or_all_points, tried
+from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut, few_or_all_points, tried
 from tests.support.written_tables import in_order, overwritten, read_table, same_rows, ticks
 
 if TYPE_CHECKING:

@@ -1,12 +1,15 @@
-"""A write in many tasks: attempts that fail or come twice change nothing, and of two writes one gets through."""
+"""A write in many tasks: attempts that fail or come twice change nothing, and of two writes one gets through; and what a dead one leaves."""
 
 from __future__ import annotations
 
+import os
 import pickle
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import coldparquet as cp
 from coldparquet.errors import InternalError, InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.transfer import read_whole
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from coldparquet.write import StagedPart
-    from coldparquet.write.begin import WriteMode
+    from coldparquet.write.begin import TableWrite, WriteMode
 
 URL = "bucket/trades"
 OPTIONS = WriteOptions(row_group_rows=150, column_codecs={"price": "snappy"})
@@ -197,6 +200,20 @@ async def test_tasks_that_wrongly_claim_to_have_all_rows_are_noticed(store: Memo
     assert await names(store) == []
 
 
+async def test_an_unknown_argument_is_refused_by_every_step(store: MemoryStore) -> None:
+    write = await begin(store)
+    typo: dict[str, Any] = {"storage_option": {}}
+    parts = await stage(store, write, ticks(9), 0)
+    for step in (
+        begin_write(URL, ticks(1).schema, timestamp="ts", **typo),
+        stage_rows(write, ticks(9), attempt=1, clustered=True, **typo),
+        join_parts(write, parts, attempt=1, **typo),
+        abort_write(write, **typo),
+    ):
+        with pytest.raises(TypeError, match="storage_option'"):
+            await step
+
+
 async def test_rows_of_other_columns_are_refused_in_the_task(store: MemoryStore) -> None:
     write = await begin(store)
     with pytest.raises(InvalidInputError, match="lack side"):
@@ -228,3 +245,44 @@ async def test_a_purge_removes_what_dead_writes_have_left_and_spares_the_living(
         await commit_write(write, parts)
         expected = in_order([ticks(60), ticks(60, seed=1, days=5)])
     assert same_rows(await read_table(table), expected)
+
+
+DAY_S = 24 * 3600
+
+
+async def killed_write(table: Path, *, began_s_ago: float) -> tuple[TableWrite, tuple[StagedPart, ...]]:
+    """Write rows of a new table, and never commit them."""
+    rows = ticks(30, seed=1, days=2)
+    write = await begin_write(table, rows.schema, timestamp="ts")
+    assert write is not None
+    parts = await stage_rows(write, rows, attempt=0, clustered=True)
+    then_s = time.time() - began_s_ago
+    os.utime(table / write.versions.claim_name, (then_s, then_s))
+    return write, parts
+
+
+async def test_the_next_write_removes_what_a_dead_one_has_left(tmp_path: Path) -> None:
+    table, rows = tmp_path / "t", ticks(20, days=1)
+    write, parts = await killed_write(table, began_s_ago=2 * DAY_S)
+    with pytest.raises(NotFoundError):
+        await read_table(table)
+    await write_table(table, rows, timestamp="ts")
+    assert same_rows(await read_table(table), in_order([rows]))
+    async with cp.open_table(table) as opened:
+        live = [partition.name for partition in opened.partitions]
+    assert sorted(path.name for path in table.iterdir() if path.is_dir()) == live
+    assert not list(table.glob("_writing.*"))
+    # Should it come back to life, it finds that it was given up.
+    with pytest.raises(ObjectChangedError):
+        await commit_write(write, parts)
+    assert same_rows(await read_table(table), in_order([rows]))
+
+
+async def test_a_young_write_may_be_alive(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    write, parts = await killed_write(table, began_s_ago=DAY_S / 2)
+    other = await begin_write(table, ticks(1).schema, timestamp="ts")
+    assert other is not None
+    assert (table / write.versions.claim_name).exists()
+    written = await commit_write(write, parts)
+    assert written.new_rows == 30

@@ -45,7 +45,7 @@ async def test_file_and_sidecar_agree(tmp_path: Path) -> None:
     written = await write_partition(
         tmp_path / NAME, trades(0, 1_050), timestamp="ts", options=WriteOptions(row_group_rows=500, page_rows=100)
     )
-    assert (written.row_count, written.row_group_count) == (1_050, 3)
+    assert (written.row_count, written.row_group_count, written.page_count) == (1_050, 3, 4 * (5 + 5 + 1))
     assert (written.first_timestamp, written.last_timestamp) == (0, 1_049_000_000)
     assert written.directory == str(tmp_path / NAME)
 

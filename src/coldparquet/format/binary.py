@@ -27,7 +27,7 @@ class Record:
         self.size = self.dtype.itemsize
         codes = (_STRUCT_CODES.get(kind) or f"{np.dtype(kind).itemsize}s" for kind in fields.values())
         self._struct = struct.Struct("<" + "".join(codes))
-        self._fields = namedtuple("Fields", fields)  # type: ignore[misc]  # noqa: PYI024  # the names are data
+        self._fields: Any = namedtuple("Fields", fields)  # type: ignore[misc]  # noqa: PYI024  # the names are data
         self._offsets = {name: place for name, (_, place, *_) in (self.dtype.fields or {}).items()}
 
     def offset(self, field: str) -> int:

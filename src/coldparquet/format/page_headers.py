@@ -15,17 +15,16 @@ version 1 may even begin within a row, so such chunks stay unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import numpy as np
 from thrift.protocol.TCompactProtocol import TCompactProtocolAcceleratedFactory
 from thrift.transport.TTransport import TMemoryBuffer
 
 from coldparquet.errors import FormatError, InternalError
-from coldparquet.format.pages import BoundsList, ClaimedPages, check_pages, first_rows_of
+from coldparquet.format.pages import PageLists, check_pages, first_rows_of
 from coldparquet.format.parquet_thrift import PageHeader
 from coldparquet.format.thrift import parse_fields, parse_structure_list
 from coldparquet.ranges import ByteRange
@@ -259,20 +258,19 @@ def _contents(header: PageHeader, *, is_flat: bool) -> tuple[int | None, int | N
 
 def check_walked_pages(walks: Mapping[int, ChunkWalk], places: ChunkPlaces) -> PagesFound:
     """Combine the pages of walked chunks, without the chunks whose headers are wrong."""
-    chunks = sorted(walks)
-    pages = [page for chunk in chunks for page in walks[chunk].pages]
-    chunk_of_page = np.repeat(np.array(chunks, np.int64), [len(walks[chunk].pages) for chunk in chunks])
-    lower, upper = BoundsList(), BoundsList()
-    lower.add(page.lower for page in pages)
-    upper.add(page.upper for page in pages)
-    claimed = ClaimedPages(
-        chunks=chunk_of_page,
-        starts=np.array([page.start for page in pages], np.int64),
-        lengths=np.array([page.length_bytes for page in pages], np.int64),
-        first_rows=first_rows_of(chunk_of_page, np.array([page.row_count for page in pages], np.int64), places),
-        null_counts=np.array([-1 if page.null_count is None else page.null_count for page in pages], np.int64),
-        lower=lower.as_arrays(),
-        upper=upper.as_arrays(),
-    )
-    problems = {chunk: problem for chunk in chunks if (problem := walks[chunk].problem) is not None}
+    lists = PageLists()
+    for chunk, walk in sorted(walks.items()):
+        pages = walk.pages
+        lists.add(
+            chunk,
+            starts=[page.start for page in pages],
+            lengths=[page.length_bytes for page in pages],
+            rows=[page.row_count for page in pages],
+            null_counts=[page.null_count for page in pages],
+            lower=[page.lower for page in pages],
+            upper=[page.upper for page in pages],
+        )
+    claimed = lists.claimed()
+    claimed = replace(claimed, first_rows=first_rows_of(claimed.chunks, claimed.first_rows, places))
+    problems = {chunk: walk.problem for chunk, walk in sorted(walks.items()) if walk.problem is not None}
     return check_pages(claimed, places, source="page headers", problems=problems)

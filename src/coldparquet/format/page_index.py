@@ -16,7 +16,7 @@ import numpy as np
 from coldparquet.errors import FormatError
 from coldparquet.format.blooms import locate_blooms
 from coldparquet.format.fetch import WantedRanges
-from coldparquet.format.pages import BoundsList, ClaimedPages, PagesFound, check_pages, last_chunk_stops
+from coldparquet.format.pages import PageLists, PagesFound, check_pages, last_chunk_stops
 from coldparquet.format.parquet_thrift import ColumnIndex, OffsetIndex
 from coldparquet.ranges import ByteRange
 
@@ -94,7 +94,7 @@ def parse_page_index(  # noqa: PLR0913 - mostly keyword arguments
     for row_group in range(places.row_group_count) if row_groups is None else sorted(set(row_groups)):
         for column in chosen_columns:
             parser.add_chunk(footer.row_groups[row_group], column, chunk=row_group * places.column_count + column)
-    found = check_pages(parser.claimed(), places, source="page index", problems=parser.problems)
+    found = check_pages(parser.pages.claimed(), places, source="page index", problems=parser.problems)
     return PagesFound(pages=found.pages, notes=(*_without_index(parser, places), *found.notes))
 
 
@@ -129,21 +129,14 @@ def _without_index(parser: _IndexParser, places: ChunkPlaces) -> tuple[str, ...]
 
 @dataclass(slots=True, kw_only=True)
 class _IndexParser:
-    """Parses one chunk's indexes after the other into lists over all pages: arrays per chunk would cost more."""
+    """Parses one chunk's indexes after the other."""
 
     tail: bytes
     tail_start: int
     earlier: FetchedRanges | None
     problems: dict[int, str] = field(default_factory=dict)
     without_index: list[int] = field(default_factory=list)
-    _chunks: list[int] = field(default_factory=list)
-    _page_counts: list[int] = field(default_factory=list)
-    _starts: list[int] = field(default_factory=list)
-    _lengths: list[int] = field(default_factory=list)
-    _first_rows: list[int] = field(default_factory=list)
-    _null_counts: list[int] = field(default_factory=list)
-    _lower: BoundsList = field(default_factory=BoundsList)
-    _upper: BoundsList = field(default_factory=BoundsList)
+    pages: PageLists = field(default_factory=PageLists)
 
     def add_chunk(self, row_group: FooterRowGroup, column: int, *, chunk: int) -> None:
         if row_group.offset_index_lengths[column] == 0:
@@ -168,35 +161,18 @@ class _IndexParser:
         if not pages or any(not 0 < page.compressed_page_size <= _LARGEST_PAGE_BYTES for page in pages):
             self.problems[chunk] = _DAMAGED
             return
-        self._chunks.append(chunk)
-        self._page_counts.append(len(pages))
-        self._starts += [page.offset for page in pages]
-        self._lengths += [page.compressed_page_size for page in pages]
-        self._first_rows += [page.first_row_index for page in pages]
-        self._add_bounds(bounded, len(pages))
-
-    def claimed(self) -> ClaimedPages:
-        return ClaimedPages(
-            chunks=np.repeat(np.array(self._chunks, np.int64), np.array(self._page_counts, np.int64)),
-            starts=_numbers(self._starts),
-            lengths=_numbers(self._lengths),
-            first_rows=_numbers(self._first_rows),
-            null_counts=_numbers(self._null_counts),
-            lower=self._lower.as_arrays(),
-            upper=self._upper.as_arrays(),
+        unknown: list[bytes | None] = [None] * len(pages)
+        lower = unknown if bounded is None else _without_fillers(bounded, bounded.min_values)
+        upper = unknown if bounded is None else _without_fillers(bounded, bounded.max_values)
+        self.pages.add(
+            chunk,
+            starts=[page.offset for page in pages],
+            lengths=[page.compressed_page_size for page in pages],
+            rows=[page.first_row_index for page in pages],
+            null_counts=None if bounded is None else bounded.null_counts,
+            lower=lower,
+            upper=upper,
         )
-
-    def _add_bounds(self, index: ColumnIndex | None, page_count: int) -> None:
-        unknown: Sequence[None] = [None] * page_count
-        if index is None:
-            self._null_counts += [-1] * page_count
-            self._lower.add(unknown)
-            self._upper.add(unknown)
-            return
-        self._null_counts += [-1] * page_count if index.null_counts is None else index.null_counts
-        for side, values in ((self._lower, index.min_values), (self._upper, index.max_values)):
-            # The bounds of a null page are fillers.
-            side.add(None if is_null else value for is_null, value in zip(index.null_pages, values, strict=True))
 
     def _bytes_at(self, start: int, length: int) -> bytes:
         first = start - self.tail_start
@@ -218,6 +194,6 @@ def _is_about(index: ColumnIndex, page_count: int) -> bool:
     return all(len(values) == page_count for values in lists if values is not None)
 
 
-def _numbers(values: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    limits = np.iinfo(np.int64)
-    return np.array([min(max(value, limits.min), limits.max) for value in values], np.int64)
+def _without_fillers(index: ColumnIndex, bounds: Sequence[bytes]) -> list[bytes | None]:
+    """Return bounds without those of null pages, which mean nothing."""
+    return [None if is_null else value for is_null, value in zip(index.null_pages, bounds, strict=True)]

@@ -24,7 +24,7 @@ from coldparquet.format.sidecar_header import parse_name
 from coldparquet.format.types import distinct_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.sidecar_chunks import RowGroupTable
@@ -191,6 +191,12 @@ class PageBounds:
     values: npt.NDArray[np.uint8]
     """The bytes of all bounds; bounds may be truncated, so that they need not be values of the page."""
 
+    @classmethod
+    def one_by_one(cls, lengths: npt.NDArray[np.int64], values: npt.NDArray[np.uint8], begin: int = 0) -> PageBounds:
+        """Make bounds whose bytes follow one another from some place in `values` on."""
+        taken = np.maximum(lengths, 0)
+        return cls(offsets=begin + np.cumsum(taken) - taken, lengths=lengths, values=values)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PartitionPages:
@@ -267,30 +273,6 @@ class PagesFound:
     """Version of the Parquet object that they describe; None where that is not known."""
 
 
-@dataclass(slots=True, kw_only=True)
-class BoundsList:
-    """Bounds of one side, collected page by page."""
-
-    lengths: list[int] = field(default_factory=list)
-    values: list[bytes] = field(default_factory=list)
-
-    def add(self, bounds: Iterable[bytes | None]) -> None:
-        """Add the bounds of consecutive pages; None where there is none."""
-        for bound in bounds:
-            self.lengths.append(-1 if bound is None else len(bound))
-            self.values.append(bound or b"")
-
-    def as_arrays(self) -> PageBounds:
-        """Return them all."""
-        lengths = np.array(self.lengths, np.int64)
-        stops = np.cumsum(np.maximum(lengths, 0))
-        return PageBounds(
-            offsets=stops - np.maximum(lengths, 0),
-            lengths=lengths,
-            values=np.frombuffer(b"".join(self.values), np.uint8),
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClaimedPages:
     """Data pages of some chunks, as a file claims them: nothing is checked yet, but all numbers fit 64 bits."""
@@ -307,6 +289,60 @@ class ClaimedPages:
     """NULLs in each page; -1 where unknown."""
     lower: PageBounds
     upper: PageBounds
+
+
+class PageLists:
+    """Collects pages, chunk by chunk, in lists over all of them: arrays per chunk would cost more."""
+
+    def __init__(self) -> None:
+        self._chunks: list[int] = []
+        self._page_counts: list[int] = []
+        self._numbers: tuple[list[int], ...] = ([], [], [], [])
+        self._bounds: tuple[list[bytes | None], ...] = ([], [])
+
+    def add(  # noqa: PLR0913 - one column of pages each
+        self,
+        chunk: int,
+        *,
+        starts: Sequence[int],
+        lengths: Sequence[int],
+        rows: Sequence[int],
+        null_counts: Sequence[int | None] | None,
+        lower: Sequence[bytes | None],
+        upper: Sequence[bytes | None],
+    ) -> None:
+        """Add the pages of one chunk; chunks ascend. None is an unknown number, or no bound."""
+        self._chunks.append(chunk)
+        self._page_counts.append(len(starts))
+        known = [-1 if count is None else count for count in null_counts or [None] * len(starts)]
+        for column, values in zip(self._numbers, (starts, lengths, rows, known), strict=True):
+            column.extend(values)
+        for bounds, of_chunk in zip(self._bounds, (lower, upper), strict=True):
+            bounds.extend(of_chunk)
+
+    def claimed(self) -> ClaimedPages:
+        """Return all pages; `rows` is taken for their first rows."""
+        limits = np.iinfo(np.int64)
+        starts, lengths, rows, null_counts = (
+            np.array([min(max(value, limits.min), limits.max) for value in values], np.int64)
+            for values in self._numbers
+        )
+        lower, upper = map(_page_bounds, self._bounds)
+        return ClaimedPages(
+            chunks=np.repeat(np.array(self._chunks, np.int64), np.array(self._page_counts, np.int64)),
+            starts=starts,
+            lengths=lengths,
+            first_rows=rows,
+            null_counts=null_counts,
+            lower=lower,
+            upper=upper,
+        )
+
+
+def _page_bounds(bounds: Sequence[bytes | None]) -> PageBounds:
+    lengths = np.array([-1 if bound is None else len(bound) for bound in bounds], np.int64)
+    values = np.frombuffer(b"".join(bound or b"" for bound in bounds), np.uint8)
+    return PageBounds.one_by_one(lengths, values)
 
 
 def first_rows_of(

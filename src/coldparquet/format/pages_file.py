@@ -259,9 +259,8 @@ def _bounds(sides: Sequence[npt.NDArray[np.int64]], values: npt.NDArray[np.uint8
     """Find the bounds of both sides in their bytes; None if they do not fill these bytes exactly."""
     found, begin = [], 0
     for lengths in sides:
-        stops = begin + np.cumsum(np.maximum(lengths, 0))
-        found.append(PageBounds(offsets=stops - np.maximum(lengths, 0), lengths=lengths, values=values))
-        begin = int(stops[-1]) if len(stops) else begin
+        found.append(PageBounds.one_by_one(lengths, values, begin))
+        begin += int(np.maximum(lengths, 0).sum())
     return found if begin == len(values) else None
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from coldparquet.format.binary import Record
 from coldparquet.format.partition_names import DAY_NS, HOUR_NS, UNVERSIONED, PartitionInterval
 
 if TYPE_CHECKING:
@@ -37,29 +38,28 @@ AREA_A_OFFSET = 8
 AREA_B_OFFSET = 32
 """Where the header describes the areas."""
 
-RECORD = struct.Struct("<11qiiiqq12xi")
-"""The fixed part of an area, in the order of `RECORD_FIELDS`; the 12 bytes before the symbol count may be stale."""
-
-RECORD_FIELDS = (
-    ("txn", 0),
-    ("transient_row_count", 8),
-    ("fixed_row_count", 16),
-    ("min_timestamp", 24),
-    ("max_timestamp", 32),
-    ("structure_version", 40),
-    ("data_version", 48),
-    ("partition_table_version", 56),
-    ("column_version", 64),
-    ("truncate_version", 72),
-    ("seq_txn", 80),
-    ("lag_checksum", 88),
-    ("lag_txn_count", 92),
-    ("lag_row_count", 96),
-    ("lag_min_timestamp", 100),
-    ("lag_max_timestamp", 108),
-    ("symbol_count", 128),
+RECORD = Record(
+    txn="i8",
+    transient_row_count="i8",
+    fixed_row_count="i8",
+    min_timestamp="i8",
+    max_timestamp="i8",
+    metadata_version="i4",
+    column_structure_version="i4",
+    data_version="i8",
+    partition_table_version="i8",
+    column_version="i8",
+    truncate_version="i8",
+    seq_txn="i8",
+    lag_checksum="i4",
+    lag_txn_count="i4",
+    lag_row_count="i4",
+    lag_min_timestamp="i8",
+    lag_max_timestamp="i8",
+    stale="S12",
+    symbol_count="i4",
 )
-"""Fields of `RECORD` with their offsets in the area."""
+"""The fixed part of an area."""
 
 SYMBOL_COUNT_DTYPE = np.dtype([("committed", "<i4"), ("transient", "<i4")])
 """One symbol column: entries that belong to the transaction, and the number including uncommitted ones."""
@@ -106,12 +106,10 @@ NO_MIN_TIMESTAMP = (1 << 63) - 1
 NO_MAX_TIMESTAMP = -(1 << 63)
 """Bounds of an empty range: the least value is the largest integer and the other way round."""
 
-STRUCTURE_VERSION = struct.Struct("<ii")
-"""Halves of the structure version: metadata version, column structure version."""
 SAME_COLUMN_STRUCTURE_VERSION = 0
-"""High half of the structure version: the column structure version equals the metadata version."""
+"""Stored where the column structure version equals the metadata version."""
 ZERO_COLUMN_STRUCTURE_VERSION = -(1 << 31)
-"""High half of the structure version: the column structure version is 0."""
+"""Stored where the column structure version is 0."""
 
 
 def lag_checksum(  # noqa: PLR0913 - it covers these six fields
@@ -231,25 +229,11 @@ class PartitionRecords:
     def of(cls, records: Iterable[PartitionRecord]) -> PartitionRecords:
         """Gather single records into columns."""
         records = tuple(records)
-
-        def integers(values: Iterable[int]) -> npt.NDArray[np.int64]:
-            return np.fromiter(values, np.int64, len(records))
-
-        def booleans(values: Iterable[bool]) -> npt.NDArray[np.bool_]:
-            return np.fromiter(values, np.bool_, len(records))
-
         return cls(
-            timestamps=integers(record.timestamp for record in records),
-            row_counts=integers(record.row_count for record in records),
-            name_txns=integers(record.name_txn for record in records),
-            is_parquet=booleans(record.is_parquet for record in records),
-            is_parquet_generated=booleans(record.is_parquet_generated for record in records),
-            is_read_only=booleans(record.is_read_only for record in records),
-            squash_counts=integers(record.squash_count for record in records),
-            parquet_sizes=integers(record.parquet_size for record in records),
-            has_remote_copy=booleans(record.has_remote_copy for record in records),
-            native_seq_txns=integers(record.native_seq_txn for record in records),
-            unknown_flags=integers(record.unknown_flags for record in records),
+            **{
+                column: np.fromiter((getattr(record, field) for record in records), kind, len(records))
+                for column, (field, kind) in _FIELD_OF_COLUMN.items()
+            }
         )
 
     @classmethod
@@ -304,23 +288,28 @@ class PartitionRecords:
 
     def record(self, index: int) -> PartitionRecord:
         """Return one partition as an object of plain integers."""
-        return PartitionRecord(
-            timestamp=int(self.timestamps[index]),
-            row_count=int(self.row_counts[index]),
-            name_txn=int(self.name_txns[index]),
-            is_parquet=bool(self.is_parquet[index]),
-            is_parquet_generated=bool(self.is_parquet_generated[index]),
-            is_read_only=bool(self.is_read_only[index]),
-            squash_count=int(self.squash_counts[index]),
-            parquet_size=int(self.parquet_sizes[index]),
-            has_remote_copy=bool(self.has_remote_copy[index]),
-            native_seq_txn=int(self.native_seq_txns[index]),
-            unknown_flags=int(self.unknown_flags[index]),
-        )
+        values = {field: getattr(self, column)[index].item() for column, (field, _) in _FIELD_OF_COLUMN.items()}
+        return PartitionRecord(**values)
 
     def take(self, indexes: npt.NDArray[np.intp]) -> PartitionRecords:
         """Return the partitions at these positions."""
         return PartitionRecords(**{column.name: getattr(self, column.name)[indexes] for column in fields(self)})
+
+
+_FIELD_OF_COLUMN = {
+    "timestamps": ("timestamp", np.int64),
+    "row_counts": ("row_count", np.int64),
+    "name_txns": ("name_txn", np.int64),
+    "is_parquet": ("is_parquet", np.bool_),
+    "is_parquet_generated": ("is_parquet_generated", np.bool_),
+    "is_read_only": ("is_read_only", np.bool_),
+    "squash_counts": ("squash_count", np.int64),
+    "parquet_sizes": ("parquet_size", np.int64),
+    "has_remote_copy": ("has_remote_copy", np.bool_),
+    "native_seq_txns": ("native_seq_txn", np.int64),
+    "unknown_flags": ("unknown_flags", np.int64),
+}
+"""The field of one record that each column gathers."""
 
 
 def _bit(words: npt.NDArray[np.int64], bit: int) -> npt.NDArray[np.bool_]:

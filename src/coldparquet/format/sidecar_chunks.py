@@ -191,7 +191,7 @@ class RawBounds:
 
     def __init__(self, blocks: BlockTable, chunks: npt.NDArray[np.void], *, is_max: bool) -> None:
         self._blocks = blocks
-        self._flags: npt.NDArray[np.uint8] = chunks["stat_flags"] >> (layout.STAT_MAX_SHIFT if is_max else 0)
+        self._flags: npt.NDArray[np.uint8] = chunks["stat_flags"] >> np.uint8(layout.STAT_MAX_SHIFT * is_max)
         """The three flags of this side in the low bits."""
         self._sizes: npt.NDArray[np.uint8] = chunks["stat_sizes"]
         self._is_max = is_max
@@ -201,7 +201,7 @@ class RawBounds:
     @cached_property
     def inline_size(self) -> npt.NDArray[np.uint8]:
         """Byte length of inline bounds as stored; only byte strings need it, and it may be wrong."""
-        return self._sizes >> layout.STAT_SIZE_BITS if self._is_max else self._sizes & 0x0F
+        return self._sizes >> np.uint8(layout.STAT_SIZE_BITS) if self._is_max else self._sizes & np.uint8(0x0F)
 
     @cached_property
     def present(self) -> npt.NDArray[np.bool_]:

@@ -20,12 +20,12 @@ The file is the number of UTF-16 units as i32, the units, and one zero byte.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, UnsupportedError
+from coldparquet.format.binary import Record
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.table_file_text import encode_name, invalid, parse_name, truncated
 from coldparquet.format.type_codes import TypeTag, is_nanosecond
@@ -106,13 +106,29 @@ def format_encoding_word(config: EncodingConfig | None) -> int:
 TABLE_VERSION = 426
 """The only version of the table format that QuestDB 9 opens."""
 
-HEADER = struct.Struct("<iiiiiiqq?ii79s")
-"""Slots, interval, designated timestamp, version, table id, most uncommitted rows, largest lag, metadata version, WAL,
-minor version word, TTL, reserved."""
-HEADER_OFFSETS = {"slot_count": 0, "interval": 4, "designated_timestamp": 8, "version": 12}
-SLOT = struct.Struct("<iqiiiii")
-"""Type, flags, index block capacity, symbol capacity, encoding word, replaced slot + 1, reserved."""
-REPLACED_INDEX_OFFSET = 24
+HEADER = Record(
+    slot_count="i4",
+    interval="i4",
+    designated_timestamp="i4",
+    version="i4",
+    table_id="i4",
+    max_uncommitted_rows="i4",
+    o3_max_lag_us="i8",
+    metadata_version="i8",
+    wal_enabled="b1",
+    minor_version_word="i4",
+    ttl="i4",
+    reserved="S79",
+)
+SLOT = Record(
+    type_code="i4",  # negative: dropped
+    flags="i8",
+    index_block_capacity="i4",
+    symbol_capacity="i4",
+    encoding_word="i4",
+    replaced_slot="i4",  # its index + 1
+    reserved="i4",
+)
 
 INDEXED_FLAG = 1 << 0
 SYMBOL_CACHE_FLAG = 1 << 2
@@ -242,50 +258,39 @@ def parse_table_metadata(data: bytes | memoryview, *, path: str | None) -> Table
     view = memoryview(data).cast("B")
     if len(view) < HEADER.size:
         raise truncated("header", HEADER.size, len(view), offset=0, path=path)
-    (
-        slot_count,
-        interval_code,
-        designated,
-        version,
-        table_id,
-        max_uncommitted_rows,
-        o3_max_lag_us,
-        metadata_version,
-        wal_enabled,
-        minor_version_word,
-        ttl,
-        reserved,
-    ) = HEADER.unpack_from(view)
-    if version != TABLE_VERSION:
+    header = HEADER.unpack(view)
+    if header.version != TABLE_VERSION:
         raise UnsupportedError(
-            f"the table has format version {version}; this library reads {TABLE_VERSION}, as QuestDB 9 writes it:"
+            f"the table has format version {header.version}; this library reads {TABLE_VERSION}, as QuestDB 9 writes it:"
             " open the table once with such a version, which migrates it",
             kind="UnsupportedVersion",
             path=path,
-            offset=HEADER_OFFSETS["version"],
+            offset=HEADER.offset("version"),
             field="version",
             expected=TABLE_VERSION,
         )
     try:
-        interval = PartitionInterval(interval_code)
+        interval = PartitionInterval(header.interval)
     except ValueError:
-        message = f"interval {interval_code} is none of DAY 0, MONTH 1, YEAR 2, NONE 3, HOUR 4, WEEK 5"
-        raise invalid(message, offset=HEADER_OFFSETS["interval"], field="interval", path=path) from None
-    slots, names_stop = _parse_slots(view, slot_count, path)
-    _check_designated(designated, interval, slots, path)
-    minor_version = minor_version_of(minor_version_word, metadata_version, slot_count)
+        message = f"interval {header.interval} is none of DAY 0, MONTH 1, YEAR 2, NONE 3, HOUR 4, WEEK 5"
+        raise invalid(message, offset=HEADER.offset("interval"), field="interval", path=path) from None
+    slots, names_stop = _parse_slots(view, header.slot_count, path)
+    _check_designated(header.designated_timestamp, interval, slots, path)
+    minor_version = minor_version_of(header.minor_version_word, header.metadata_version, header.slot_count)
     return TableMetadata(
         interval=interval,
-        designated_timestamp=None if designated == NO_DESIGNATED_TIMESTAMP else designated,
-        table_id=table_id,
-        metadata_version=metadata_version,
-        wal_enabled=wal_enabled,
+        designated_timestamp=None
+        if header.designated_timestamp == NO_DESIGNATED_TIMESTAMP
+        else header.designated_timestamp,
+        table_id=header.table_id,
+        metadata_version=header.metadata_version,
+        wal_enabled=header.wal_enabled,
         slots=slots,
-        max_uncommitted_rows=max_uncommitted_rows,
-        o3_max_lag_us=o3_max_lag_us,
+        max_uncommitted_rows=header.max_uncommitted_rows,
+        o3_max_lag_us=header.o3_max_lag_us,
         minor_version=minor_version,
-        ttl=0 if minor_version is None else ttl,
-        reserved=reserved,
+        ttl=0 if minor_version is None else header.ttl,
+        reserved=header.reserved,
         trailer=bytes(view[names_stop:]),
     )
 
@@ -293,28 +298,26 @@ def parse_table_metadata(data: bytes | memoryview, *, path: str | None) -> Table
 def _parse_slots(view: memoryview, count: int, path: str | None) -> tuple[tuple[MetadataSlot, ...], int]:
     """Parse slots and names; return the end of the names."""
     if count < 0:
-        raise invalid(f"{count} columns", offset=HEADER_OFFSETS["slot_count"], field="slot_count", path=path)
+        raise invalid(f"{count} columns", offset=HEADER.offset("slot_count"), field="slot_count", path=path)
     names_start = slot_offset(count)
     if names_start > len(view):
         raise truncated(f"{count} columns", names_start, len(view), offset=HEADER.size, path=path)
     slots: list[MetadataSlot] = []
     cursor = names_start
     for index in range(count):
-        type_code, flags, block_capacity, symbol_capacity, encoding_word, replaced, reserved = SLOT.unpack_from(
-            view, slot_offset(index)
-        )
+        slot = SLOT.unpack(view, slot_offset(index))
         name, name_stop = parse_name(view, cursor, longest_units=LONGEST_NAME_UNITS, field="column name", path=path)
         slots.append(
             MetadataSlot(
                 name=name,
-                type_code=abs(type_code),
-                is_dropped=type_code < 0,
-                flags=flags,
-                index_block_capacity=block_capacity,
-                symbol_capacity=symbol_capacity,
-                encoding_word=encoding_word,
-                replaced_index=replaced - 1 if replaced else None,
-                reserved=reserved,
+                type_code=abs(slot.type_code),
+                is_dropped=slot.type_code < 0,
+                flags=slot.flags,
+                index_block_capacity=slot.index_block_capacity,
+                symbol_capacity=slot.symbol_capacity,
+                encoding_word=slot.encoding_word,
+                replaced_index=slot.replaced_slot - 1 if slot.replaced_slot else None,
+                reserved=slot.reserved,
             )
         )
         cursor = name_stop
@@ -331,7 +334,7 @@ def _check_live_slots(slots: list[MetadataSlot], path: str | None) -> None:
         latest_holders[place] = index
         if replaced is not None and not slots[replaced].is_dropped:
             message = f"column {slot.name!r} replaces column {slots[replaced].name!r}, which is still there"
-            offset = slot_offset(index) + REPLACED_INDEX_OFFSET
+            offset = slot_offset(index) + SLOT.offset("replaced_slot")
             raise invalid(message, offset=offset, field="replaced_index", path=path)
         if slot.is_dropped:
             continue
@@ -344,7 +347,7 @@ def _check_live_slots(slots: list[MetadataSlot], path: str | None) -> None:
 def _check_designated(
     index: int, interval: PartitionInterval, slots: tuple[MetadataSlot, ...], path: str | None
 ) -> None:
-    offset = HEADER_OFFSETS["designated_timestamp"]
+    offset = HEADER.offset("designated_timestamp")
     if index == NO_DESIGNATED_TIMESTAMP:
         if interval is not PartitionInterval.NONE:
             message = f"no designated timestamp, but the table is partitioned by {interval.name}"
@@ -412,18 +415,19 @@ def encode_table_metadata(metadata: TableMetadata) -> bytes:
     designated = metadata.designated_timestamp
     try:
         header = HEADER.pack(
-            len(metadata.slots),
-            metadata.interval,
-            NO_DESIGNATED_TIMESTAMP if designated is None else designated,
-            TABLE_VERSION,
-            metadata.table_id,
-            metadata.max_uncommitted_rows,
-            metadata.o3_max_lag_us,
-            metadata.metadata_version,
-            metadata.wal_enabled,
-            minor_version_word,
-            metadata.ttl,
-            metadata.reserved,
+            "the table",
+            slot_count=len(metadata.slots),
+            interval=metadata.interval,
+            designated_timestamp=NO_DESIGNATED_TIMESTAMP if designated is None else designated,
+            version=TABLE_VERSION,
+            table_id=metadata.table_id,
+            max_uncommitted_rows=metadata.max_uncommitted_rows,
+            o3_max_lag_us=metadata.o3_max_lag_us,
+            metadata_version=metadata.metadata_version,
+            wal_enabled=metadata.wal_enabled,
+            minor_version_word=minor_version_word,
+            ttl=metadata.ttl,
+            reserved=metadata.reserved,
         )
         encoded = b"".join(
             [
@@ -433,7 +437,7 @@ def encode_table_metadata(metadata: TableMetadata) -> bytes:
                 metadata.trailer,
             ]
         )
-    except (struct.error, UnicodeEncodeError) as error:
+    except (InvalidInputError, UnicodeEncodeError) as error:
         raise InvalidInputError(f"this metadata does not fit a _meta file: {error}") from error
     try:
         parse_table_metadata(encoded, path=None)
@@ -444,13 +448,14 @@ def encode_table_metadata(metadata: TableMetadata) -> bytes:
 
 def _encode_slot(slot: MetadataSlot) -> bytes:
     return SLOT.pack(
-        -slot.type_code if slot.is_dropped else slot.type_code,
-        slot.flags,
-        slot.index_block_capacity,
-        slot.symbol_capacity,
-        slot.encoding_word,
-        0 if slot.replaced_index is None else slot.replaced_index + 1,
-        slot.reserved,
+        f"column {slot.name!r}",
+        type_code=-slot.type_code if slot.is_dropped else slot.type_code,
+        flags=slot.flags,
+        index_block_capacity=slot.index_block_capacity,
+        symbol_capacity=slot.symbol_capacity,
+        encoding_word=slot.encoding_word,
+        replaced_slot=0 if slot.replaced_index is None else slot.replaced_index + 1,
+        reserved=slot.reserved,
     )
 
 

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,6 @@ from coldparquet.format.table_file_text import invalid, truncated
 
 __all__ = ["Lag", "LeftBehind", "PartitionRecord", "PartitionRecords", "TableTransaction", "parse_txn", "parse_version"]
 
-_OFFSETS = dict(layout.RECORD_FIELDS)
 _NEVER_NEGATIVE = ("transient_row_count", "fixed_row_count", "symbol_count")
 _LARGEST_ROW_COUNT = (1 << layout.ROW_COUNT_BITS) - 1
 
@@ -115,6 +114,10 @@ class _Area:
         """End of the area."""
         return self.start + layout.RECORD.size + self.symbol_bytes + layout.SECTION_LENGTH.size + self.partition_bytes
 
+    def offset(self, field: str) -> int:
+        """Return where a field of the record is in the file."""
+        return self.start + layout.RECORD.offset(field)
+
 
 def parse_version(data: bytes | memoryview, *, path: str | None) -> int:
     """Parse only the version in the first 8 bytes: the number of the live transaction.
@@ -137,39 +140,32 @@ def parse_txn(data: bytes | memoryview, *, path: str | None) -> TableTransaction
     """
     view = memoryview(data).cast("B")
     area = _parse_header(view, path)
-    values = layout.RECORD.unpack_from(view, area.start)
-    record: dict[str, int] = dict(zip(_OFFSETS, values, strict=True))
+    record = layout.RECORD.unpack(view, area.start)
     _check_is_whole(view, area, record, path)
     for field in _NEVER_NEGATIVE:
-        if record[field] < 0:
-            raise invalid(
-                f"{field} is {record[field]}; expected 0 or more",
-                offset=area.start + _OFFSETS[field],
-                field=field,
-                path=path,
-            )
-    if record["transient_row_count"] > _LARGEST_ROW_COUNT:
+        value = getattr(record, field)
+        if value < 0:
+            message = f"{field} is {value}; expected 0 or more"
+            raise invalid(message, offset=area.offset(field), field=field, path=path)
+    if record.transient_row_count > _LARGEST_ROW_COUNT:
         raise invalid(
-            f"the last partition has {record['transient_row_count']} rows; at most {_LARGEST_ROW_COUNT} fit its record",
-            offset=area.start + _OFFSETS["transient_row_count"],
+            f"the last partition has {record.transient_row_count} rows; at most {_LARGEST_ROW_COUNT} fit its record",
+            offset=area.offset("transient_row_count"),
             field="transient_row_count",
             path=path,
         )
-    metadata_version, stored_structure_version = layout.STRUCTURE_VERSION.unpack_from(
-        view, area.start + _OFFSETS["structure_version"]
-    )
     return TableTransaction(
-        txn=record["txn"],
-        transient_row_count=record["transient_row_count"],
-        fixed_row_count=record["fixed_row_count"],
+        txn=record.txn,
+        transient_row_count=record.transient_row_count,
+        fixed_row_count=record.fixed_row_count,
         **_parse_bounds(record, area, path),
-        metadata_version=metadata_version,
-        column_structure_version=_column_structure_version(metadata_version, stored_structure_version),
-        data_version=record["data_version"],
-        partition_table_version=record["partition_table_version"],
-        column_version=record["column_version"],
-        truncate_version=record["truncate_version"],
-        seq_txn=record["seq_txn"],
+        metadata_version=record.metadata_version,
+        column_structure_version=_column_structure_version(record.metadata_version, record.column_structure_version),
+        data_version=record.data_version,
+        partition_table_version=record.partition_table_version,
+        column_version=record.column_version,
+        truncate_version=record.truncate_version,
+        seq_txn=record.seq_txn,
         lag=_parse_lag(record),
         symbol_counts=_parse_symbol_counts(view, area, path),
         partitions=_parse_partitions(view, area, record, path),
@@ -200,14 +196,14 @@ def _parse_header(view: memoryview, path: str | None) -> _Area:
     return area
 
 
-def _check_is_whole(view: memoryview, area: _Area, record: dict[str, int], path: str | None) -> None:
+def _check_is_whole(view: memoryview, area: _Area, record: Any, path: str | None) -> None:
     """Check that header and area are of one transaction: number and sizes are written in both."""
     length_offset = area.start + layout.RECORD.size + area.symbol_bytes
     (partition_bytes,) = layout.SECTION_LENGTH.unpack_from(view, length_offset)
-    symbol_bytes = record["symbol_count"] * layout.SYMBOL_COUNT_DTYPE.itemsize
+    symbol_bytes = record.symbol_count * layout.SYMBOL_COUNT_DTYPE.itemsize
     for field, in_header, in_area, offset in (
-        ("txn", area.version, record["txn"], area.start),
-        ("symbol_count", area.symbol_bytes, symbol_bytes, area.start + _OFFSETS["symbol_count"]),
+        ("txn", area.version, record.txn, area.start),
+        ("symbol_count", area.symbol_bytes, symbol_bytes, area.offset("symbol_count")),
         ("partition_bytes", area.partition_bytes, partition_bytes, length_offset),
     ):
         if in_header != in_area:
@@ -222,11 +218,11 @@ def _check_is_whole(view: memoryview, area: _Area, record: dict[str, int], path:
             )
 
 
-def _parse_bounds(record: dict[str, int], area: _Area, path: str | None) -> dict[str, int | None]:
-    lower, upper = _bounds(record["min_timestamp"], record["max_timestamp"])
+def _parse_bounds(record: Any, area: _Area, path: str | None) -> dict[str, int | None]:
+    lower, upper = _bounds(record.min_timestamp, record.max_timestamp)
     if lower is not None and upper is not None and lower > upper:
         message = f"the least timestamp {lower} is after the largest, {upper}"
-        raise invalid(message, offset=area.start + _OFFSETS["min_timestamp"], field="min_timestamp", path=path)
+        raise invalid(message, offset=area.offset("min_timestamp"), field="min_timestamp", path=path)
     return {"min_timestamp": lower, "max_timestamp": upper}
 
 
@@ -237,22 +233,22 @@ def _bounds(lower: int, upper: int) -> tuple[int | None, int | None]:
     )
 
 
-def _parse_lag(record: dict[str, int]) -> Lag:
+def _parse_lag(record: Any) -> Lag:
     checksum = layout.lag_checksum(
-        min_timestamp=record["lag_min_timestamp"],
-        max_timestamp=record["lag_max_timestamp"],
-        txn=record["txn"],
-        seq_txn=record["seq_txn"],
-        row_count=record["lag_row_count"],
-        txn_count=record["lag_txn_count"],
+        min_timestamp=record.lag_min_timestamp,
+        max_timestamp=record.lag_max_timestamp,
+        txn=record.txn,
+        seq_txn=record.seq_txn,
+        row_count=record.lag_row_count,
+        txn_count=record.lag_txn_count,
     )
-    if checksum != record["lag_checksum"]:
+    if checksum != record.lag_checksum:
         # Left from another transaction, by a version without lag: there is none.
         return Lag()
-    lower, upper = _bounds(record["lag_min_timestamp"], record["lag_max_timestamp"])
+    lower, upper = _bounds(record.lag_min_timestamp, record.lag_max_timestamp)
     return Lag(
-        row_count=record["lag_row_count"],
-        txn_count=record["lag_txn_count"],
+        row_count=record.lag_row_count,
+        txn_count=record.lag_txn_count,
         min_timestamp=lower,
         max_timestamp=upper,
     )
@@ -270,7 +266,7 @@ def _parse_symbol_counts(view: memoryview, area: _Area, path: str | None) -> tup
     return tuple(committed.tolist())
 
 
-def _parse_partitions(view: memoryview, area: _Area, record: dict[str, int], path: str | None) -> PartitionRecords:
+def _parse_partitions(view: memoryview, area: _Area, record: Any, path: str | None) -> PartitionRecords:
     start = area.start + layout.RECORD.size + area.symbol_bytes + layout.SECTION_LENGTH.size
     count = area.partition_bytes // layout.PARTITION_BYTES
     stored = np.frombuffer(view, "<i8", count * layout.PARTITION_WORDS, start)
@@ -289,16 +285,14 @@ def _parse_partitions(view: memoryview, area: _Area, record: dict[str, int], pat
         raise invalid(message, offset=start + index * layout.PARTITION_BYTES, field="timestamp", path=path)
     partitions = PartitionRecords.from_words(words)
     fixed_rows = _sum(partitions.row_counts[:-1])
-    if fixed_rows != record["fixed_row_count"]:
-        message = (
-            f"the partitions but the last have {fixed_rows} rows, not fixed_row_count = {record['fixed_row_count']}"
-        )
-        offset = area.start + _OFFSETS["fixed_row_count"]
+    if fixed_rows != record.fixed_row_count:
+        message = f"the partitions but the last have {fixed_rows} rows, not fixed_row_count = {record.fixed_row_count}"
+        offset = area.offset("fixed_row_count")
         raise invalid(message, offset=offset, field="fixed_row_count", path=path)
     if not count:
         return partitions
     row_counts = partitions.row_counts.copy()
-    row_counts[-1] = record["transient_row_count"]
+    row_counts[-1] = record.transient_row_count
     return replace(partitions, row_counts=row_counts)
 
 
@@ -368,7 +362,7 @@ def encode_txn(transaction: TableTransaction) -> bytes:
     try:
         symbols["committed"] = symbols["transient"] = transaction.symbol_counts
         record = _encode_record(transaction)
-    except (struct.error, OverflowError) as error:
+    except (InvalidInputError, OverflowError) as error:
         raise InvalidInputError(f"this transaction does not fit a _txn file: {error}") from error
     area = (layout.HEADER_BYTES, symbols.nbytes, words.nbytes)
     areas = (0, 0, 0, *area) if transaction.txn & 1 else (*area, 0, 0, 0)
@@ -438,22 +432,28 @@ def _encode_record(transaction: TableTransaction) -> bytes:
         row_count=lag.row_count,
         txn_count=lag.txn_count,
     )
+    lower, upper = _stored_bounds(transaction.min_timestamp, transaction.max_timestamp)
     return layout.RECORD.pack(
-        transaction.txn,
-        transaction.transient_row_count,
-        transaction.fixed_row_count,
-        *_stored_bounds(transaction.min_timestamp, transaction.max_timestamp),
-        _structure_version(transaction.metadata_version, transaction.column_structure_version),
-        transaction.data_version,
-        transaction.partition_table_version,
-        transaction.column_version,
-        transaction.truncate_version,
-        transaction.seq_txn,
-        checksum,
-        lag.txn_count,
-        lag.row_count,
-        *lag_bounds,
-        len(transaction.symbol_counts),
+        "the transaction",
+        txn=transaction.txn,
+        transient_row_count=transaction.transient_row_count,
+        fixed_row_count=transaction.fixed_row_count,
+        min_timestamp=lower,
+        max_timestamp=upper,
+        metadata_version=transaction.metadata_version,
+        column_structure_version=_stored_structure_version(transaction),
+        data_version=transaction.data_version,
+        partition_table_version=transaction.partition_table_version,
+        column_version=transaction.column_version,
+        truncate_version=transaction.truncate_version,
+        seq_txn=transaction.seq_txn,
+        lag_checksum=checksum,
+        lag_txn_count=lag.txn_count,
+        lag_row_count=lag.row_count,
+        lag_min_timestamp=lag_bounds[0],
+        lag_max_timestamp=lag_bounds[1],
+        stale=b"",
+        symbol_count=len(transaction.symbol_counts),
     )
 
 
@@ -464,8 +464,7 @@ def _stored_bounds(lower: int | None, upper: int | None) -> tuple[int, int]:
     )
 
 
-def _structure_version(metadata_version: int, column_structure_version: int) -> int:
-    stored = column_structure_version or layout.ZERO_COLUMN_STRUCTURE_VERSION
-    if column_structure_version == metadata_version:
-        stored = layout.SAME_COLUMN_STRUCTURE_VERSION
-    return int.from_bytes(layout.STRUCTURE_VERSION.pack(metadata_version, stored), "little", signed=True)
+def _stored_structure_version(transaction: TableTransaction) -> int:
+    if transaction.column_structure_version == transaction.metadata_version:
+        return layout.SAME_COLUMN_STRUCTURE_VERSION
+    return transaction.column_structure_version or layout.ZERO_COLUMN_STRUCTURE_VERSION

@@ -346,13 +346,35 @@ class _Intervals(BoundFold[_Interval]):
         return _NEVER_TRUE if value is None else _ALL if value else _NONE
 
     def all_of(self, results: Iterable[_Interval]) -> _Interval:
-        return _intersection(results)
+        found = _ALL
+        for part in results:
+            found = _Interval(
+                lower=max(found.lower, part.lower),
+                upper=min(found.upper, part.upper),
+                is_exact=found.is_exact and part.is_exact,
+            )
+        return found
 
     def any_of(self, results: Iterable[_Interval]) -> _Interval:
-        return _union(list(results))
+        parts = list(results)
+        filled = sorted((part for part in parts if not part.is_empty), key=lambda part: part.lower)
+        is_exact = all(part.is_exact for part in parts)
+        if not filled:
+            return _NONE if is_exact else _NEVER_TRUE
+        upper = filled[0].upper
+        for part in filled[1:]:
+            is_exact = is_exact and part.lower <= upper + 1  # a gap between the parts belongs to neither
+            upper = max(upper, part.upper)
+        return _Interval(lower=filled[0].lower, upper=upper, is_exact=is_exact)
 
     def negated(self, result: _Interval) -> _Interval:
-        return _complement(result)
+        if not result.is_exact:
+            return _UNKNOWN
+        if result.is_empty:
+            return _ALL
+        if result.lower == _LEAST:
+            return _NONE if result.upper == _GREATEST else _from_to(result.upper + 1, _GREATEST)
+        return _from_to(_LEAST, result.lower - 1) if result.upper == _GREATEST else _UNKNOWN
 
     def test(self, leaf: BoundLeaf) -> _Interval:
         if leaf.field.index != self._timestamp:
@@ -373,49 +395,18 @@ class _Intervals(BoundFold[_Interval]):
 def _of_comparison(operator: Operator, value: int) -> _Interval:
     match operator:
         case Operator.EQUAL:
-            return _Interval(lower=value, upper=value, is_exact=True)
+            return _from_to(value, value)
         case Operator.NOT_EQUAL:
             return _UNKNOWN
         case Operator.LESS:
-            return _Interval(lower=_LEAST, upper=value - 1, is_exact=True)
+            return _from_to(_LEAST, value - 1)
         case Operator.LESS_OR_EQUAL:
-            return _Interval(lower=_LEAST, upper=value, is_exact=True)
+            return _from_to(_LEAST, value)
         case Operator.GREATER:
-            return _Interval(lower=value + 1, upper=_GREATEST, is_exact=True)
+            return _from_to(value + 1, _GREATEST)
         case Operator.GREATER_OR_EQUAL:
-            return _Interval(lower=value, upper=_GREATEST, is_exact=True)
+            return _from_to(value, _GREATEST)
 
 
-def _intersection(parts: Iterable[_Interval]) -> _Interval:
-    found = _ALL
-    for part in parts:
-        found = _Interval(
-            lower=max(found.lower, part.lower),
-            upper=min(found.upper, part.upper),
-            is_exact=found.is_exact and part.is_exact,
-        )
-    return found
-
-
-def _union(parts: list[_Interval]) -> _Interval:
-    filled = sorted((part for part in parts if not part.is_empty), key=lambda part: part.lower)
-    is_exact = all(part.is_exact for part in parts)
-    if not filled:
-        return _NONE if is_exact else _NEVER_TRUE
-    upper = filled[0].upper
-    for part in filled[1:]:
-        is_exact = is_exact and part.lower <= upper + 1  # a gap between the parts belongs to neither
-        upper = max(upper, part.upper)
-    return _Interval(lower=filled[0].lower, upper=upper, is_exact=is_exact)
-
-
-def _complement(part: _Interval) -> _Interval:
-    if not part.is_exact:
-        return _UNKNOWN
-    if part.is_empty:
-        return _ALL
-    if part.lower == _LEAST:
-        return _NONE if part.upper == _GREATEST else _Interval(lower=part.upper + 1, upper=_GREATEST, is_exact=True)
-    if part.upper == _GREATEST:
-        return _Interval(lower=_LEAST, upper=part.lower - 1, is_exact=True)
-    return _UNKNOWN
+def _from_to(lower: int, upper: int) -> _Interval:
+    return _Interval(lower=lower, upper=upper, is_exact=True)

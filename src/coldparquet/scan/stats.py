@@ -150,22 +150,12 @@ def scan_statistics(
         prices: What requests and bytes cost.
         has_storage_classes: Whether the store charges for requests and bytes.
     """
-    totals = ledger.totals
+    totals = asdict(ledger.totals)
+    asked_bytes = totals.pop("asked_bytes")
     return ScanStatistics(
-        request_count=totals.request_count,
-        round_trips=totals.round_trips,
-        fetched_bytes=totals.fetched_bytes,
-        wanted_bytes=totals.wanted_bytes,
-        gap_bytes=totals.asked_bytes - totals.wanted_bytes,
+        **totals,
+        gap_bytes=asked_bytes - totals["wanted_bytes"],
         dollars=_dollars(ledger, prices) if has_storage_classes else 0.0,
-        cache_hits=totals.cache_hits,
-        cache_hit_bytes=totals.cache_hit_bytes,
-        retries=totals.retries,
-        hedges_sent=totals.hedges_sent,
-        hedges_won=totals.hedges_won,
-        row_count=totals.row_count,
-        decode_s=totals.decode_s,
-        waited_s=totals.waited_s,
         elapsed_s=ledger.elapsed_s,
         physical_limit_s=_physical_limit_s(ledger, speed) if speed.is_remote else 0.0,
     )

@@ -206,7 +206,6 @@ class BatchStream:
             executor=self._executor,
             fetched=Quota(granted_bytes // 2),
             decoded=Quota(granted_bytes - granted_bytes // 2),
-            requests=Quota(options.max_concurrency),
             decoders=Quota(options.decode_threads or os.cpu_count() or 1),
             sizes=DecodedSizes(),
             ledger=current_ledger(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -214,8 +215,12 @@ async def read_in_waves(planned: PlannedScan, executor: Executor, search: Search
         if len(waiting):
             wave = np.sort(waiting[:size]).tolist()
             of_wave = with_reads(planned, [search.cut(read, reads[read]) for read in wave])
-            await read_each(of_wave, executor, lambda position, rows, wave=wave: search.take(wave[position], rows))
+            await read_each(of_wave, executor, partial(_take_from_wave, search, wave))
         waiting, wave_reads = waiting[size:], 2 * wave_reads
+
+
+def _take_from_wave(search: Search, wave: list[int], position: int, rows: pa.Table) -> None:
+    search.take(wave[position], rows)
 
 
 _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max

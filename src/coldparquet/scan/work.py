@@ -23,7 +23,6 @@ from coldparquet.plan.requests import shortened_to
 from coldparquet.scan.arriving import PartitionFetches
 from coldparquet.scan.known_symbols import symbol_columns
 from coldparquet.scan.memory import Lease
-from coldparquet.storage.log import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -219,8 +218,6 @@ class StreamMeans:
     that are not consumed can then block the other."""
     decoded: Quota
     """Memory of rows that are being decoded or not yet consumed."""
-    requests: Quota
-    """Requests in flight."""
     decoders: Quota
     """Threads that decode."""
     sizes: DecodedSizes
@@ -384,12 +381,7 @@ class RowGroupWork:
     async def _fetch(self, fetch: Fetch) -> None:
         """Fetch one range and copy its parts to their places."""
         try:
-            with Turn():
-                await self._means.requests.take(1, turn=self.turn)
-                try:
-                    answer = await self._get(fetch.request)
-                finally:
-                    self._means.requests.hold(-1)
+            answer = await self._get(fetch.request)
             if self._means.ledger is not None:
                 self._means.ledger.totals.asked_bytes += fetch.length_bytes
                 self._means.ledger.totals.wanted_bytes += fetch.wanted_bytes
@@ -400,9 +392,8 @@ class RowGroupWork:
 
     async def _get(self, request: PlannedRequest) -> FetchedRange:
         try:
-            sent = self._partition.range_request(request)
-            if not self._means.keeping.takes(request.byte_range.length_bytes):
-                sent = replace(sent, may_be_kept=False)
+            is_kept = self._means.keeping.takes(request.byte_range.length_bytes)
+            sent = replace(self._partition.range_request(request), turn=self.turn, may_be_kept=is_kept)
             return await self._means.store.get(sent)
         except NotFoundError as error:
             raise self._partition.missing(request) from error

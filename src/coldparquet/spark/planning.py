@@ -89,13 +89,7 @@ _MOST_BYTES_PLANNED_EARLY = 512 * 1024
 
 
 class ScanOfTables:
-    """One scan of one or several tables with the same columns.
-
-    Args:
-        options: The options of the source.
-        requested: The columns, as Spark sees them.
-        tables: Tables just opened for their columns; without any they are opened when they are needed.
-    """
+    """One scan of one or several tables with the same columns; without ``tables`` they are opened when needed."""
 
     def __init__(self, options: SourceOptions, requested: StructType, tables: tuple[Table, ...] = ()) -> None:
         self._options = options

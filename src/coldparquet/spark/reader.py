@@ -25,12 +25,9 @@ if TYPE_CHECKING:
 
 
 class PiecesPartition(InputPartition):
-    """The share of one task.
+    """The share of one task: pieces as ``ScanPiece.to_bytes`` makes them.
 
-    Attributes:
-        pieces: What ``ScanPiece.to_bytes`` made.
-        explanation: The explanation of the whole plan, compressed, in the first partition of a scan; None in the
-            others.
+    The first one of a scan carries the explanation of the whole plan, compressed.
     """
 
     def __init__(self, pieces: tuple[bytes, ...], explanation: bytes | None) -> None:
@@ -56,11 +53,6 @@ class TableReader(DataSourceReader):
     """Reads tables. Where Spark pushes filters, :class:`FilteringReader` does.
 
     It is pickled once for all tasks, and then holds only the settings of a task.
-
-    Args:
-        options: The options of the source.
-        schema: The columns for Spark, from those of the tables.
-        planned: The plan, if there is one already.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType, planned: PlannedShares | None = None) -> None:

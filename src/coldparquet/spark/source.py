@@ -28,9 +28,6 @@ class RefusedStream(DataSourceStreamReader):
 
     An error of ``streamReader`` itself would be lost: Spark (4.1 to 4.3 at least) then raises an UnboundLocalError of
     its own.
-
-    Args:
-        error: The error.
     """
 
     def __init__(self, error: Exception) -> None:

@@ -19,7 +19,7 @@ from coldparquet.storage.log import note_cache_hit
 from coldparquet.storage.requests import FetchedRange, clipped, is_lasting_etag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from coldparquet.ranges import SuffixRange
     from coldparquet.storage.base import Answer, Call
@@ -46,7 +46,7 @@ class CachedStore(StoreWrapper):
         self.versions = store.versions
         """Which version of each object is read."""
         self._cache = cache
-        self._in_flight: dict[_Question, asyncio.Future[FetchedRange]] = {}
+        self._in_flight: dict[RangeRequest, asyncio.Future[FetchedRange]] = {}
         self._asking: dict[str, asyncio.Lock] = {}
         """By path: held by whoever asks whether a version is still the newest."""
 
@@ -107,7 +107,7 @@ class CachedStore(StoreWrapper):
 
     async def _share(self, request: RangeRequest) -> FetchedRange:
         """Fetch a range, or wait for somebody who is fetching it already."""
-        question = _question(request)
+        question = replace(request, reason="", role="metadata", may_be_kept=True)  # all but what it is for
         while (in_flight := self._in_flight.get(question)) is not None:
             await asyncio.wait([in_flight])  # whoever gives up must not take the answer from the others
             if not in_flight.cancelled():
@@ -134,23 +134,6 @@ class CachedStore(StoreWrapper):
         if self._cache is not None:
             for path in paths:
                 self._cache.forget(path)
-
-
-_Question: TypeAlias = tuple[object, ...]
-
-
-def _question(request: RangeRequest) -> _Question:
-    """Return what makes two requests the same: all but what they are for."""
-    return (
-        request.path,
-        request.byte_range,
-        request.if_match,
-        request.if_none_match,
-        request.expected_etag,
-        request.object_bytes,
-        request.may_be_short,
-        request.may_grow,
-    )
 
 
 PIECE_OVERHEAD_BYTES = 256
@@ -191,6 +174,26 @@ def part_of(asked: ByteRange | SuffixRange | None, object_size_bytes: int | None
     return whole if asked is None else clipped(asked, object_size_bytes=object_size_bytes)
 
 
+Piece: TypeAlias = tuple[int, bytes]
+"""Where it begins in the object, and its bytes. The pieces of an object never overlap."""
+
+
+def missing_of(wanted: ByteRange, pieces: Iterable[Piece]) -> list[ByteRange]:
+    """Return the parts of a range that no piece holds."""
+    missing, reached = list[ByteRange](), wanted.start
+    for start, data in pieces:
+        if start > reached:
+            missing.append(ByteRange(reached, start))
+        reached = max(reached, start + len(data))
+    return [*missing, ByteRange(reached, wanted.stop)] if reached < wanted.stop else missing
+
+
+def joined(wanted: ByteRange, pieces: Iterable[Piece]) -> bytes:
+    """Put a range together from pieces that hold all of it."""
+    parts = [data[max(0, wanted.start - start) : wanted.stop - start] for start, data in pieces]
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 class MemoryCache:
     """Ranges of objects, each object of one version: the newest that was kept. Safe to use from several threads.
 
@@ -223,11 +226,11 @@ class MemoryCache:
             wanted = None if held is None else part_of(asked, held.object_size_bytes)
             if held is None or wanted is None or etag not in (None, held.etag):
                 return None
-            data = self._join(key, held.starts, wanted) if wanted.length_bytes else b""
-            if data is None:
+            pieces = self._near(key, held.starts, wanted)
+            if missing_of(wanted, pieces):
                 return None
             return FetchedRange(
-                data=data,
+                data=joined(wanted, pieces),
                 start=wanted.start,
                 etag=held.etag,
                 object_size_bytes=held.object_size_bytes,
@@ -253,7 +256,8 @@ class MemoryCache:
             self._drop(key)
 
     def _add(self, key: CacheKey, starts: list[int], fetched: FetchedRange) -> None:
-        for missing in self._missing(key, starts, ByteRange(fetched.start, fetched.start + len(fetched.data))):
+        whole = ByteRange(fetched.start, fetched.start + len(fetched.data))
+        for missing in missing_of(whole, self._near(key, starts, whole)):
             piece = fetched.data[missing.start - fetched.start : missing.stop - fetched.start]
             # A slice of bytes, unlike one of a view, is a copy; the whole of it is itself.
             self._pieces[key, missing.start] = bytes(piece)
@@ -262,42 +266,17 @@ class MemoryCache:
         while self._held_bytes > self.limit_bytes:
             self._drop_oldest()
 
+    def _near(self, key: CacheKey, starts: list[int], wanted: ByteRange) -> list[Piece]:
+        """Return the pieces that may hold parts of a range, and note that they were used."""
+        near = starts[max(0, bisect_right(starts, wanted.start) - 1) : bisect_left(starts, wanted.stop)]
+        for start in near:
+            self._pieces.move_to_end((key, start))
+        return [(start, self._pieces[key, start]) for start in near]
+
     def _drop(self, key: CacheKey) -> None:
         held = self._held.pop(key, None)
         for start in [] if held is None else held.starts:
             self._held_bytes -= len(self._pieces.pop((key, start))) + PIECE_OVERHEAD_BYTES
-
-    def _join(self, key: CacheKey, starts: list[int], wanted: ByteRange) -> bytes | None:
-        """Put a range together from pieces that lie side by side, and note that they were used."""
-        first = bisect_right(starts, wanted.start) - 1
-        if first < 0:
-            return None
-        parts: list[bytes] = []
-        reached = wanted.start
-        for start in starts[first : bisect_left(starts, wanted.stop)]:
-            piece = self._pieces[key, start]
-            if not start <= reached < start + len(piece):
-                return None
-            parts.append(piece[reached - start : wanted.stop - start])
-            reached += len(parts[-1])
-        if reached < wanted.stop:
-            return None
-        for start in starts[first : bisect_left(starts, wanted.stop)]:
-            self._pieces.move_to_end((key, start))
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _missing(self, key: CacheKey, starts: list[int], fetched: ByteRange) -> list[ByteRange]:
-        """Return the parts of a range that no piece holds, and note that the pieces which hold the others were used."""
-        first = max(0, bisect_right(starts, fetched.start) - 1)
-        missing, reached = list[ByteRange](), fetched.start
-        for start in starts[first : bisect_left(starts, fetched.stop)]:
-            if start > reached:
-                missing.append(ByteRange(reached, start))
-            reached = max(reached, start + len(self._pieces[key, start]))
-            self._pieces.move_to_end((key, start))
-        if reached < fetched.stop:
-            missing.append(ByteRange(reached, fetched.stop))
-        return missing
 
     def _drop_oldest(self) -> None:
         (key, start), piece = self._pieces.popitem(last=False)

@@ -19,17 +19,18 @@ import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from coldparquet.options import MIB
-from coldparquet.storage.cache import digest_of, part_of
+from coldparquet.ranges import ByteRange
+from coldparquet.storage.cache import digest_of, joined, missing_of, part_of
 from coldparquet.storage.requests import FetchedRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from coldparquet.ranges import ByteRange, SuffixRange
-    from coldparquet.storage.cache import CacheKey
+    from coldparquet.ranges import SuffixRange
+    from coldparquet.storage.cache import CacheKey, Piece
 
 _OWN_DIRECTORY, _FORMER_DIRECTORY, _FILE = "coldparquet-cache-2", "coldparquet-cache-1", "cache.sqlite"
 _PRIVATE_DIRECTORY, _PRIVATE_FILE = 0o700, 0o600
@@ -69,16 +70,11 @@ _USE_NOTED_S = 3600
 _LONGEST_WAIT_S = 1.0
 """Longest wait for other processes; after it nothing is found or kept."""
 
-_INTO_ENTRIES = "INTO entries (key, kind, start, stop, used_s, digest, content) VALUES (?, ?, ?, ?, ?, ?, ?)"
-
+_WRITE = "INSERT OR REPLACE INTO entries (key, kind, start, stop, used_s, digest, content) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _VERSION = "SELECT CAST(digest AS BLOB), CAST(content AS BLOB) FROM entries WHERE key = ? AND kind = 'version'"
-_NEAREST = (
-    "SELECT start, CAST(stop AS INTEGER), id FROM entries"
-    " WHERE key = ? AND kind = 'range' AND start >= ? AND start < ? ORDER BY start"
-)
-_ENTRY = (
-    "SELECT id, start, stop, CAST(used_s AS INTEGER), CAST(digest AS BLOB), CAST(content AS BLOB)"
-    " FROM entries WHERE id = ?"
+_NEAR = (
+    "SELECT id, start, CAST(used_s AS INTEGER), CAST(digest AS BLOB), CAST(content AS BLOB) FROM entries"
+    " WHERE key = ? AND kind = 'range' AND start > ? AND start < ? AND stop > ? ORDER BY start"
 )
 """With casts, the types are right even if the file was damaged."""
 _REMOVE_OLDEST = (
@@ -88,9 +84,15 @@ _REMOVE_EMPTY = (
     "DELETE FROM entries WHERE kind = 'version' AND key NOT IN (SELECT key FROM entries WHERE kind = 'range')"
 )
 
-_Row: TypeAlias = tuple[bytes, str, int, int, int, bytes, bytes]
-
 _BUSY_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_CODES_FROM_OUTSIDE = _BUSY_CODES | {
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+}
+"""All other errors mean that the file is damaged, or not SQLite's."""
 
 _Result = TypeVar("_Result")
 
@@ -128,22 +130,21 @@ class DiskCache:
         found = self._run(lambda cursor: _read_range(cursor, digest, asked, etag))
         if found is None:
             return None
-        version, wanted, parts = found
-        damaged = [part.id for part in parts if part.stated != _digest(digest, version.etag, *part[1:3], part.content)]
+        version, wanted, entries = found
+        damaged = [(entry.id,) for entry in entries if entry.digest != _digest(digest, version.etag, *entry.piece)]
         if damaged:
-            self._run(lambda cursor: _remove(cursor, damaged), writes=True)
+            self._run(lambda cursor: cursor.executemany("DELETE FROM entries WHERE id = ?", damaged), writes=True)
+            return None
+        pieces = [entry.piece for entry in entries]
+        if missing_of(wanted, pieces):
             return None
         now_s = int(time.time())
-        unnoted = [(now_s, part.id) for part in parts if now_s - part.used_s >= _USE_NOTED_S]
+        unnoted = [(now_s, entry.id) for entry in entries if now_s - entry.used_s >= _USE_NOTED_S]
         if unnoted:
             update = "UPDATE entries SET used_s = ? WHERE id = ?"
             self._run(lambda cursor: cursor.executemany(update, unnoted), writes=True)
-        data, reached = list[bytes](), wanted.start
-        for part in parts:
-            data.append(part.content[reached - part.start : wanted.stop - part.start])
-            reached += len(data[-1])
         return FetchedRange(
-            data=data[0] if len(data) == 1 else b"".join(data),
+            data=joined(wanted, pieces),
             start=wanted.start,
             etag=version.etag,
             object_size_bytes=version.object_size_bytes,
@@ -156,18 +157,12 @@ class DiskCache:
         is_too_long = length_bytes * _LARGEST_SHARE > self.limit_bytes
         if self.problem is not None or not length_bytes or is_too_long or etag is None:
             return
-        digest, now_s = digest_of(*key), int(time.time())
-        version = _Version(etag, fetched.object_size_bytes, fetched.confirmed_s)
-        rows = list[_Row]()
-        for begin in range(0, length_bytes, _PART_BYTES):
-            content = fetched.data[begin : begin + _PART_BYTES]
-            start, stop = fetched.start + begin, fetched.start + begin + len(content)
-            rows.append((digest, "range", start, stop, now_s, _digest(digest, etag, start, stop, content), content))
+        digest, limit_bytes = digest_of(*key), self.limit_bytes
 
         def write(cursor: sqlite3.Cursor) -> None:
-            _make_room(cursor, length_bytes + (len(rows) + 1) * _PAGE_BYTES, limit_bytes=self.limit_bytes)
-            _write_version(cursor, digest, version, now_s)
-            cursor.executemany(f"INSERT OR IGNORE {_INTO_ENTRIES}", rows)
+            _make_room(cursor, length_bytes, limit_bytes=limit_bytes)
+            _write_version(cursor, digest, _Version(etag, fetched.object_size_bytes, fetched.confirmed_s))
+            _write_missing(cursor, digest, etag, fetched)
 
         self._run(write, writes=True)
 
@@ -182,13 +177,13 @@ class DiskCache:
             try:
                 try:
                     return self._transact(work, writes=writes)
-                except sqlite3.OperationalError:
-                    raise
-                except sqlite3.DatabaseError:  # the file is damaged, or not SQLite's
+                except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite's errors quote a damaged schema
+                    if _code_of(error) in _CODES_FROM_OUTSIDE:
+                        raise
                     self._make_anew()
                     return self._transact(work, writes=writes)
             except sqlite3.DatabaseError as error:
-                if getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY_CODES:
+                if _code_of(error) in _BUSY_CODES:
                     return None
                 self._is_of_use = self._connection is not None
                 if writes or not self._is_of_use:
@@ -234,10 +229,6 @@ class DiskCache:
         """Make the directory and the file; None unless they are ours alone."""
         try:
             root = Path(self._directory).expanduser().absolute() / _OWN_DIRECTORY
-        except (OSError, RuntimeError):  # no such person, no home, or no working directory
-            self._give_up("the path does not lead to a directory")
-            return None
-        try:
             root.parent.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
             with suppress(FileExistsError):
                 root.mkdir(mode=_PRIVATE_DIRECTORY)
@@ -250,8 +241,8 @@ class DiskCache:
         except OSError as error:
             self._give_up(f"it cannot be made ({errno.errorcode.get(error.errno or 0, 'OSError')})")
             return None
-        except ValueError:
-            self._give_up("no path holds a zero byte")
+        except (RuntimeError, ValueError):  # no such person, no home, or a zero byte
+            self._give_up("the path does not lead to a directory")
             return None
         return root / _FILE
 
@@ -285,65 +276,38 @@ class _Version(NamedTuple):
     confirmed_s: float
 
 
-class _Part(NamedTuple):
-    """A kept range; it is checked outside of the transaction."""
+class _Entry(NamedTuple):
+    """A kept piece; its digest is checked outside of the transaction."""
 
     id: int
-    start: int
-    stop: int
     used_s: int
-    stated: bytes
-    content: bytes
+    digest: bytes
+    piece: Piece
 
 
 def _read_version(cursor: sqlite3.Cursor, key: bytes) -> _Version | None:
     stated, content = cursor.execute(_VERSION, (key,)).fetchone() or (b"", b"")
-    return _Version(*json.loads(content)) if stated == _digest(key, "", 0, 0, content) else None
+    return _Version(*json.loads(content)) if stated == _digest(key, "", 0, content) else None
 
 
 def _read_range(
     cursor: sqlite3.Cursor, key: bytes, asked: ByteRange | SuffixRange | None, etag: str | None
-) -> tuple[_Version, ByteRange, list[_Part]] | None:
-    """Read few kept ranges, in order, that together hold all of a range."""
+) -> tuple[_Version, ByteRange, list[_Entry]] | None:
+    """Read the entries that hold parts of a range."""
     version = _read_version(cursor, key)
     wanted = None if version is None else part_of(asked, version.object_size_bytes)
     if version is None or wanted is None or etag not in (None, version.etag):
         return None
-    # No part is longer, so those that reach into the range begin near it.
-    nearest = (key, wanted.start - _PART_BYTES, wanted.stop)
-    chosen = covering(cursor.execute(_NEAREST, nearest).fetchall(), wanted)
-    parts = list[_Part]()
-    for start, stop, entry in chosen:
-        part = cursor.execute(_ENTRY, (entry,)).fetchone()
-        if part is None or part[1:3] != (start, stop):
-            raise sqlite3.DatabaseError("an index of the cache is damaged")
-        parts.append(_Part(*part))
-    return (version, wanted, parts) if parts or not wanted.length_bytes else None
+    return version, wanted, _read_near(cursor, key, wanted)
 
 
-_Kept: TypeAlias = tuple[int, int, int]
-"""Start, stop and id of a kept range; thousands of them are searched."""
+def _read_near(cursor: sqlite3.Cursor, key: bytes, wanted: ByteRange) -> list[_Entry]:
+    # No entry is longer than a part, so those that reach into the range begin near it.
+    rows = cursor.execute(_NEAR, (key, wanted.start - _PART_BYTES, wanted.stop, wanted.start))
+    return [_Entry(entry, used_s, digest, (start, content)) for entry, start, used_s, digest, content in rows]
 
 
-def covering(kept: Sequence[_Kept], wanted: ByteRange) -> list[_Kept]:
-    """Choose few of the kept ranges, sorted by start, that together hold all of a range; none if they do not."""
-    chosen, reached = list[_Kept](), wanted.start
-    best: _Kept | None = None  # of those that begin where the chosen ones end, or before, the one that goes furthest
-    for part in kept:
-        if part[0] > reached and best is not None:
-            chosen.append(best)
-            reached, best = best[1], None
-        if part[0] > reached or reached >= wanted.stop:
-            break
-        if part[1] > reached and (best is None or min(part[1], wanted.stop) >= min(best[1], wanted.stop)):
-            best = part
-    if reached < wanted.stop and best is not None:
-        chosen.append(best)
-        reached = best[1]
-    return chosen if reached >= wanted.stop else []
-
-
-def _write_version(cursor: sqlite3.Cursor, key: bytes, version: _Version, now_s: int) -> None:
+def _write_version(cursor: sqlite3.Cursor, key: bytes, version: _Version) -> None:
     """Write the version of an object, unless it is there already; ranges of another one are removed."""
     before = _read_version(cursor, key)
     if before is None or before.etag != version.etag:
@@ -352,8 +316,18 @@ def _write_version(cursor: sqlite3.Cursor, key: bytes, version: _Version, now_s:
         version = version._replace(object_size_bytes=before.object_size_bytes)
     if version != before:
         content = json.dumps(version).encode()
-        row: _Row = (key, "version", 0, 0, now_s, _digest(key, "", 0, 0, content), content)
-        cursor.execute(f"INSERT OR REPLACE {_INTO_ENTRIES}", row)
+        cursor.execute(_WRITE, (key, "version", 0, 0, 0, _digest(key, "", 0, content), content))
+
+
+def _write_missing(cursor: sqlite3.Cursor, key: bytes, etag: str, fetched: FetchedRange) -> None:
+    """Write the parts of an answer that are not kept yet."""
+    whole, now_s = ByteRange(fetched.start, fetched.start + len(fetched.data)), int(time.time())
+    kept = [entry.piece for entry in _read_near(cursor, key, whole)]
+    for missing in missing_of(whole, kept):
+        for start in range(missing.start, missing.stop, _PART_BYTES):
+            stop = min(start + _PART_BYTES, missing.stop)
+            content = fetched.data[start - fetched.start : stop - fetched.start]
+            cursor.execute(_WRITE, (key, "range", start, stop, now_s, _digest(key, etag, start, content), content))
 
 
 def _make_room(cursor: sqlite3.Cursor, size_bytes: int, *, limit_bytes: int) -> None:
@@ -375,15 +349,15 @@ def _used_bytes(cursor: sqlite3.Cursor) -> int:
     return int(page_count - free_count) * _PAGE_BYTES
 
 
-def _remove(cursor: sqlite3.Cursor, ids: Sequence[int]) -> None:
-    cursor.executemany("DELETE FROM entries WHERE id = ?", [(entry,) for entry in ids])
-
-
-def _digest(key: bytes, etag: str, start: int, stop: int, content: bytes) -> bytes:
+def _digest(key: bytes, etag: str, start: int, content: bytes) -> bytes:
     """Return the digest of an entry: of its place, its version and its content."""
-    digest = hashlib.blake2b(key + f"{etag}\n{start}\n{stop}\n".encode(), digest_size=32)
+    digest = hashlib.blake2b(key + f"{etag}\n{start}\n".encode(), digest_size=32)
     digest.update(content)
     return digest.digest()
+
+
+def _code_of(error: Exception) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _is_private(directory: Path) -> bool:

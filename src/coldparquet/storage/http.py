@@ -9,7 +9,7 @@ import re
 import time
 import urllib.request
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -22,13 +22,18 @@ from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.checksums import CHECKSUM_BYTES
 from coldparquet.storage.http_errors import (
     CONNECTION_FAILURES,
+    MAX_ERROR_BODY_BYTES,
+    Refusal,
     XmlReader,
     connection_error,
+    head_in_time,
+    parse_refusal,
     read_blocks,
     read_up_to,
+    request_timeout,
     watch_heads,
 )
-from coldparquet.storage.log import note_received
+from coldparquet.storage.log import note_answer, note_received
 from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.requests import FetchedRange, RangeRequest, StoredChecksum, clipped
 
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Mapping
 
+    from coldparquet.options import StoreOptions
     from coldparquet.storage.base import Answer
     from coldparquet.storage.requests import ChecksumAlgorithm
 
@@ -276,23 +282,101 @@ READ_BUFFER_BYTES = 1024 * 1024
 _DNS_CACHE_S = 60
 
 
-class HttpSessions:
-    """Sessions of aiohttp: one for requests, and one for the second requests of hedging, on connections of their own.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpCall:
+    """One HTTP request, before it is addressed."""
+
+    path: str
+    """What it is about, for messages."""
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    accepted: frozenset[int] = frozenset({HTTPStatus.OK})
+    is_hedge: bool = False
+    """Whether it is the second request for something slow, which goes over connections of its own."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Details for the errors."""
+
+
+class HttpClient:
+    """Connections of aiohttp: one pool for requests, and one for the second requests of hedging.
 
     Args:
         make_session: Called once per pool, in the loop of the first request.
         label: Which store it is, for the error of a request from another event loop.
+        store_options: How long a connection and a silence may take.
+        class_header: Where answers tell the storage class of an object; None where they do not.
     """
 
-    def __init__(self, make_session: Callable[[], Awaitable[aiohttp.ClientSession]], *, label: str) -> None:
+    def __init__(
+        self,
+        make_session: Callable[[], Awaitable[aiohttp.ClientSession]],
+        *,
+        label: str,
+        store_options: StoreOptions,
+        class_header: str | None = None,
+    ) -> None:
         self._make_session = make_session
         self._label = label
+        self._store_options = store_options
+        self._class_header = class_header
         self._opening = asyncio.Lock()
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def session(self, *, is_hedge: bool = False) -> aiohttp.ClientSession:
-        """Return the session, made by the first request."""
+    async def aclose(self) -> None:
+        """Close the connections. Calling it twice is fine; the next request opens new ones."""
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            await session.close()
+
+    def timeout(self, call: HttpCall) -> aiohttp.ClientTimeout:
+        """Return how long a connection and the next byte may take."""
+        return request_timeout(self._store_options, body_bytes=len(call.body))
+
+    async def exchange(  # noqa: PLR0913 - mostly keyword arguments
+        self,
+        call: HttpCall,
+        send: Callable[[aiohttp.ClientSession], Awaitable[aiohttp.ClientResponse]],
+        take: Callable[[aiohttp.ClientResponse], Awaitable[Answer]],
+        *,
+        started_s: float,
+        redact: Callable[[str], str] = str,
+        has_own_timeout: bool = False,
+        **advice: str,
+    ) -> Answer | Refusal:
+        """Let ``send`` send a request and ``take`` read an accepted answer; return what any other answer says.
+
+        What breaks off becomes an error, see ``connection_error`` and its ``advice``. Errors of aiohttp are not kept as
+        ``__context__``: they hold the request with its signature.
+        """
+        session = await self._session(is_hedge=call.is_hedge)
+        head = send(session)
+        if not has_own_timeout:
+            head = head_in_time(head, self._store_options, body_bytes=len(call.body))
+        try:
+            response = await head
+            try:
+                storage_class = response.headers.get(self._class_header) if self._class_header else None
+                note_answer(http_status=response.status, storage_class=storage_class)
+                if response.status in call.accepted:
+                    return await take(response)
+                stall_s = self._store_options.stall_timeout_s
+                body = await read_up_to(response, MAX_ERROR_BODY_BYTES, stall_s=stall_s)
+                return parse_refusal(response.status, response.headers, body, redact=redact)
+            finally:
+                # Gives the connection back, or closes it where the body was not read to its end.
+                response.release()
+        except BrokenBodyError as error:
+            error.details["elapsed_s"] = time.monotonic() - started_s
+            raise
+        except CONNECTION_FAILURES as error:
+            elapsed_s = time.monotonic() - started_s
+            failure = connection_error(error, path=call.path, elapsed_s=elapsed_s, **advice, **call.facts)
+        raise failure
+
+    async def _session(self, *, is_hedge: bool) -> aiohttp.ClientSession:
+        """Return a session, made by the first request."""
         loop = asyncio.get_running_loop()
         if self._loop not in (None, loop) and self._sessions:
             raise InvalidInputError(
@@ -309,16 +393,10 @@ class HttpSessions:
                 self._loop = loop
         return self._sessions[is_hedge]
 
-    async def aclose(self) -> None:
-        """Close the connections. Calling it twice is fine; the next request opens new ones."""
-        sessions, self._sessions = self._sessions, {}
-        for session in sessions.values():
-            await session.close()
 
-
-def connector(*, max_connections: int, tls: bool | ssl.SSLContext) -> aiohttp.TCPConnector:
-    """Make the pool of connections of one session."""
-    return aiohttp.TCPConnector(limit=max_connections, ttl_dns_cache=_DNS_CACHE_S, ssl=tls)
+def connector(tls: bool | ssl.SSLContext) -> aiohttp.TCPConnector:
+    """Make the pool of connections of one session: as many as ``LimitedStore`` lets requests through."""
+    return aiohttp.TCPConnector(limit=0, ttl_dns_cache=_DNS_CACHE_S, ssl=tls)
 
 
 def environment_proxy(scheme: str, host: str) -> str | None:
@@ -326,30 +404,3 @@ def environment_proxy(scheme: str, host: str) -> str | None:
     # Looked up here and not by aiohttp's trust_env, which would also read ~/.netrc for every request.
     proxy = urllib.request.getproxies().get(scheme)
     return None if proxy is None or urllib.request.proxy_bypass(host) else proxy
-
-
-async def exchanged(
-    request: Awaitable[aiohttp.ClientResponse],
-    take: Callable[[aiohttp.ClientResponse], Awaitable[Answer]],
-    *,
-    path: str,
-    started_s: float,
-    **facts: Any,
-) -> Answer:
-    """Wait for the head of an answer and let ``take`` read it; what breaks off becomes an error, as by ``connection_error``.
-
-    Errors of aiohttp are not kept as ``__context__``: they hold the request with its signature.
-    """
-    try:
-        response = await request
-        try:
-            return await take(response)
-        finally:
-            # Gives the connection back, or closes it where the body was not read to its end.
-            response.release()
-    except BrokenBodyError as error:
-        error.details["elapsed_s"] = time.monotonic() - started_s
-        raise
-    except CONNECTION_FAILURES as error:
-        failure = connection_error(error, path=path, elapsed_s=time.monotonic() - started_s, **facts)
-    raise failure

@@ -179,8 +179,8 @@ _OWN_KEY = "stored using a form of Server Side Encryption"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class S3Refusal:
-    """An answer of S3 that is not a success."""
+class Refusal:
+    """An answer that is not a success."""
 
     status: int
     code: str
@@ -265,7 +265,7 @@ def parse_xml(body: bytes) -> ET.Element:
 
 def parse_refusal(
     status: int, headers: Mapping[str, str], body: bytes, *, redact: Callable[[str], str] = str
-) -> S3Refusal:
+) -> Refusal:
     """Return what the server says went wrong."""
     try:
         root = parse_xml(body)
@@ -276,7 +276,7 @@ def parse_refusal(
         return redact(root.findtext(name) or "")
 
     region = headers.get("x-amz-bucket-region") or text("Region") or text("BucketRegion")
-    return S3Refusal(
+    return Refusal(
         status=status,
         code=text("Code")[:_MAX_WORD_CHARACTERS] or _status_name(status),
         message=" ".join(text("Message").split())[:_MAX_MESSAGE_CHARACTERS],
@@ -287,7 +287,7 @@ def parse_refusal(
     )
 
 
-def refusal_error(refusal: S3Refusal, *, path: str, **facts: Any) -> ColdParquetError:
+def refusal_error(refusal: Refusal, *, path: str, **facts: Any) -> ColdParquetError:
     """Return our error for a refusal."""
     status, code = refusal.status, refusal.code
     details = {"status": status, "code": code, "request_id": refusal.request_id, **facts}
@@ -307,7 +307,7 @@ def refusal_error(refusal: S3Refusal, *, path: str, **facts: Any) -> ColdParquet
     return StorageError(f"{said}: {advice}", path=path, kind=kind, region=refusal.region, **details)
 
 
-def _cause_and_advice(refusal: S3Refusal) -> tuple[str, str]:
+def _cause_and_advice(refusal: Refusal) -> tuple[str, str]:
     """Return kind and advice for a refusal that is neither about the object nor about access."""
     if refusal.region and refusal.code in _REDIRECTIONS:
         region = refusal.region
@@ -375,7 +375,7 @@ def _reason(error: aiohttp.ClientConnectorError) -> str:
     return os.strerror(number) if number else error.strerror or type(error).__name__
 
 
-def _archived(refusal: S3Refusal, path: str, details: dict[str, Any]) -> ArchivedObjectError:
+def _archived(refusal: Refusal, path: str, details: dict[str, Any]) -> ArchivedObjectError:
     return ArchivedObjectError(
         f"the object lies in {refusal.storage_class or 'an archive class'} and must be restored before it can be read:"
         " 'coldparquet restore' of its table or partition shows the prices and asks for it",

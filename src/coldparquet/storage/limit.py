@@ -7,13 +7,13 @@ https://www.rfc-editor.org/rfc/rfc5681#section-3.1
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from dataclasses import dataclass
+import heapq
+from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import ColdParquetError, InvalidInputError
 from coldparquet.storage.base import StoreWrapper
-from coldparquet.storage.log import Turn
 from coldparquet.storage.retry import is_throttled
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ SMALL_LIMIT = 8
 
 
 class InFlightLimit:
-    """Admits requests in order of arrival.
+    """Admits requests by their turns, those of one turn in order of arrival: metadata, and the rows that are needed next.
+
+    While the first one does not fit, all behind it wait, even smaller ones: otherwise they could hold it back forever.
 
     A request that the store turns away because there were too many (503, 429) halves the number of those that fit, at most
     once per round trip: the others in flight were sent under the old one. As many successes as requests fit raise it by
@@ -42,7 +44,9 @@ class InFlightLimit:
     def __init__(self, *, max_requests: int, max_bytes: int) -> None:
         self._max_requests = max_requests
         self._max_bytes = max_bytes
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: list[_Waiting] = []
+        """A heap."""
+        self._numbers = count()
         self._is_closed = False
         self._successes = 0
         """Since the limit last changed."""
@@ -61,10 +65,10 @@ class InFlightLimit:
         """Refuse every request from now on, also those that wait."""
         self._is_closed = True
 
-    async def enter(self, size_bytes: int) -> int:
+    async def enter(self, size_bytes: int, *, turn: int = 0) -> int:
         """Wait until a request fits and count it in; :meth:`leave` counts it out."""
         if self._waiting or not self._fits(size_bytes):
-            await self._turn(size_bytes)
+            await self._wait(size_bytes, turn)
         else:
             self._count_in(size_bytes)
         if self._is_closed:
@@ -85,9 +89,10 @@ class InFlightLimit:
                 self.limit = max(1, self.limit // 2)
         self._count_out(size_bytes)
 
-    async def _turn(self, size_bytes: int) -> None:
-        waiting = _Waiting(size_bytes, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
+    async def _wait(self, size_bytes: int, turn: int) -> None:
+        waiting = _Waiting(turn, next(self._numbers), size_bytes, asyncio.get_running_loop().create_future())
+        heapq.heappush(self._waiting, waiting)
+        self._admit()
         try:
             await waiting.admitted
         except asyncio.CancelledError:
@@ -120,22 +125,23 @@ class InFlightLimit:
     def _admit(self) -> None:
         while self._waiting:
             waiting = self._waiting[0]
-            if waiting.admitted.cancelled():
-                self._waiting.popleft()
-            elif self._fits(waiting.size_bytes):
-                self._waiting.popleft()
+            if not waiting.admitted.cancelled():
+                if not self._fits(waiting.size_bytes):
+                    return
                 self._count_in(waiting.size_bytes)
                 waiting.admitted.set_result(None)
-            else:
-                return
+            heapq.heappop(self._waiting)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(order=True, frozen=True, slots=True)
 class _Waiting:
     """A request that is held back."""
 
-    size_bytes: int
-    admitted: asyncio.Future[None]
+    turn: int
+    number: int
+    """Of requests of one turn the earlier one comes first."""
+    size_bytes: int = field(compare=False)
+    admitted: asyncio.Future[None] = field(compare=False)
 
 
 class Slot:
@@ -144,28 +150,23 @@ class Slot:
     Args:
         limit: Who admits it.
         size_bytes: Bytes that it may bring or send.
+        turn: Requests of lower turns are admitted first.
     """
 
     __slots__ = ("_limit", "_sent_in", "_size_bytes", "_turn")
 
-    def __init__(self, limit: InFlightLimit, size_bytes: int = 0) -> None:
+    def __init__(self, limit: InFlightLimit, size_bytes: int = 0, turn: int = 0) -> None:
         self._limit = limit
         self._size_bytes = size_bytes
         self._sent_in = 0
-        self._turn = Turn()
+        self._turn = turn
 
     async def __aenter__(self) -> None:
-        self._turn.__enter__()
-        try:
-            self._sent_in = await self._limit.enter(self._size_bytes)
-        except BaseException:
-            self._turn.__exit__()
-            raise
+        self._sent_in = await self._limit.enter(self._size_bytes, turn=self._turn)
 
     async def __aexit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._turn.__exit__()
         self._limit.leave(self._size_bytes, sent_in=self._sent_in, error=error)
 
 
@@ -174,9 +175,9 @@ MAX_BYTES_IN_FLIGHT = 256 * 1024 * 1024
 
 
 class LimitedStore(StoreWrapper):
-    """Hold back requests while too many are in flight, or too many bytes; they are served in order of arrival.
+    """Hold back requests while too many are in flight, or too many bytes; see there for their order.
 
-    How many are too many follows the store, see :class:`~coldparquet.storage.limit.InFlightLimit`.
+    It is the only limit of requests: neither scans nor pools of connections have one of their own. How many are too many follows the store, see :class:`~coldparquet.storage.limit.InFlightLimit`.
 
     Once closed it sends nothing any more, neither new requests nor those that it held back: the store within might
     open new connections for them, which nobody would close.
@@ -194,7 +195,7 @@ class LimitedStore(StoreWrapper):
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Wait for a free slot, then fetch."""
-        async with Slot(self.in_flight, request.byte_range.length_bytes):
+        async with Slot(self.in_flight, request.byte_range.length_bytes, request.turn):
             return await self._store.get(request)
 
     async def send(self, call: Call[Answer]) -> Answer:

@@ -14,7 +14,6 @@ from collections import Counter, defaultdict, deque
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from itertools import islice
 from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -39,33 +38,18 @@ KEPT_RECORDS = 16_384
 """Records that are kept, of the newest requests: about 8 MiB. What is summed up counts all requests."""
 
 
+@dataclass(slots=True)
 class RequestNotes:
-    """What becomes known of one request while it is under way.
+    """What becomes known of one request while it is under way; it ends as its :class:`RequestRecord`."""
 
-    Args:
-        clock: Seconds that only grow.
-    """
-
-    __slots__ = (
-        "answer_count",
-        "clock",
-        "etag",
-        "fetched_bytes",
-        "first_byte_s",
-        "http_status",
-        "storage_class",
-        "waited_s",
-    )
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
-        self.fetched_bytes = 0
-        self.etag: str | None = None
-        self.first_byte_s: float | None = None
-        self.http_status: int | None = None
-        self.storage_class: str | None = None
-        self.answer_count = 0
-        self.waited_s = 0.0
+    clock: Callable[[], float]
+    waited_s: float
+    fetched_bytes: int = 0
+    etag: str | None = None
+    first_byte_s: float | None = None
+    http_status: int | None = None
+    storage_class: str | None = None
+    answer_count: int = 0
 
 
 _request: ContextVar[RequestNotes | None] = ContextVar("coldparquet_request", default=None)
@@ -101,8 +85,7 @@ def note_received(byte_count: int) -> None:
 class Turn:
     """The time for which a request waits for its turn, for ``with``: inside it waits, and is sent.
 
-    Its record says how long it has waited; that of another attempt, how long after the one before. Where several limits
-    follow each other, it waits from the first one on.
+    Its record says how long it has waited; that of another attempt, how long after the one before.
     """
 
     __slots__ = ("_since_s", "_token")
@@ -129,22 +112,6 @@ class Turn:
     def over(self) -> None:
         """The request is over: another attempt waits from now on."""
         self._since_s = monotonic()
-
-
-def begin_request(notes: RequestNotes) -> Token[RequestNotes | None]:
-    """Let what is noted from now on belong to this request, and note for how long it has waited."""
-    turn = _turn.get()
-    if turn is not None:
-        notes.waited_s = turn.taken()
-    return _request.set(notes)
-
-
-def end_request(token: Token[RequestNotes | None]) -> None:
-    """What is noted from now on belongs to the request before, if to any."""
-    _request.reset(token)
-    turn = _turn.get()
-    if turn is not None:
-        turn.over()
 
 
 def note_cache_hit(byte_count: int) -> None:
@@ -492,10 +459,6 @@ class TraceStore(StoreWrapper):
         """How many calls of each kind are over, those included whose records are not kept any more."""
         return self._operation_counts.copy()
 
-    def newest(self, count: int) -> tuple[RequestRecord, ...]:
-        """Return the last requests that ended, at most so many."""
-        return tuple(islice(self._records, max(0, len(self._records) - count), None))
-
     def clear(self) -> None:
         """Forget all records and start the clock anew."""
         self._records.clear()
@@ -528,9 +491,10 @@ class TraceStore(StoreWrapper):
         if self._first_started_s is None:
             self._first_started_s = started_s
         zero_s = self._first_started_s
-        notes = RequestNotes(self._clock)
+        turn = _turn.get()
+        notes = RequestNotes(self._clock, waited_s=0.0 if turn is None else turn.taken())
         status = "ok"
-        token = begin_request(notes)
+        token = _request.set(notes)  # what is noted belongs to this request
         try:
             yield notes
         except asyncio.CancelledError:
@@ -540,7 +504,9 @@ class TraceStore(StoreWrapper):
             status = error.kind if isinstance(error, ColdParquetError) else type(error).__name__
             raise
         finally:
-            end_request(token)
+            _request.reset(token)
+            if turn is not None:
+                turn.over()
             self._add(
                 RequestRecord(
                     operation=operation,

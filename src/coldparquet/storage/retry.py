@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal
 from coldparquet.errors import ColdParquetError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.log import Turn
 from coldparquet.storage.refusals import BrokenBodyError, object_changed
 from coldparquet.storage.requests import FetchedRange, clipped, is_lasting_etag
 
@@ -181,28 +182,32 @@ class RetryStore(StoreWrapper):
         failures = _Failures(self._clock())
         body = _Body(request)
         began_again = False
-        while True:
-            try:
-                return body.joined(await self._store.get(body.remaining(failures.attempt)))
-            except ObjectChangedError:
-                if began_again or not body.pieces or request.if_match is not None:
-                    raise
-                # The caller would have taken any version, so the new one is as good; once, or it might never end.
-                began_again, body = True, _Body(request)
-                failures.attempt += 1
-                self.retry_count += 1
-            except ColdParquetError as error:
-                made_progress = body.keep(error)
-                await self._next_attempt(error, failures, effect="read", made_progress=made_progress, request=request)
+        with Turn():
+            while True:
+                try:
+                    return body.joined(await self._store.get(body.remaining(failures.attempt)))
+                except ObjectChangedError:
+                    if began_again or not body.pieces or request.if_match is not None:
+                        raise
+                    # The caller would have taken any version, so the new one is as good; once, or it might never end.
+                    began_again, body = True, _Body(request)
+                    failures.attempt += 1
+                    self.retry_count += 1
+                except ColdParquetError as error:
+                    made_progress = body.keep(error)
+                    await self._next_attempt(
+                        error, failures, effect="read", made_progress=made_progress, request=request
+                    )
 
     async def send(self, call: Call[Answer]) -> Answer:
         """Make a call until there is an answer; a listing of several pages begins at its first one again."""
         failures = _Failures(self._clock())
-        while True:
-            try:
-                return await call.make(self._store)
-            except ColdParquetError as error:
-                await self._next_attempt(error, failures, effect=call.effect)
+        with Turn():
+            while True:
+                try:
+                    return await call.make(self._store)
+                except ColdParquetError as error:
+                    await self._next_attempt(error, failures, effect=call.effect)
 
     async def _next_attempt(
         self,

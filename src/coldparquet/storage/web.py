@@ -28,24 +28,16 @@ from coldparquet.storage.http import (
     RANGE_ANSWERS,
     READ_BUFFER_BYTES,
     USER_AGENT,
-    HttpSessions,
+    HttpCall,
+    HttpClient,
     connector,
     environment_proxy,
-    exchanged,
     object_size,
     range_headers,
     seconds_of_date,
     take_ranged_answer,
 )
-from coldparquet.storage.http_errors import (
-    CONNECTION_FAILURES,
-    MAX_ERROR_BODY_BYTES,
-    head_in_time,
-    parse_refusal,
-    read_up_to,
-    request_timeout,
-)
-from coldparquet.storage.log import note_answer
+from coldparquet.storage.http_errors import CONNECTION_FAILURES, Refusal, read_up_to
 from coldparquet.storage.refusals import no_object_size, no_versions, object_changed, object_replaced
 from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest, clipped
 from coldparquet.storage.urls import mapping_option, refuse_unknown
@@ -62,12 +54,11 @@ _REFUSED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.
 _GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 
 
-def web_refusal(response: aiohttp.ClientResponse, body: bytes, *, path: str, **facts: Any) -> ColdParquetError:
+def web_refusal(refusal: Refusal, *, path: str, **facts: Any) -> ColdParquetError:
     """Return our error for an answer that is not a success.
 
     The server's own words are left out, but for the error code of an object store: they may repeat a signature.
     """
-    refusal = parse_refusal(response.status, response.headers, body)
     status, code = refusal.status, refusal.code if _CODE.fullmatch(refusal.code) else "Unknown"
     details = {"status": status, "code": code, "request_id": refusal.request_id, **facts}
     if refusal.retry_after_s is not None:
@@ -136,19 +127,6 @@ _KEPT_IN_PATHS = "%/:@!$&'()*+,;=~"
 _ADVICE = {"check": "the URL", "authority_option": "ssl=ssl.create_default_context(cafile=file)"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebCall:
-    """One GET, before it is addressed."""
-
-    path: str
-    """The URL without its query string, for messages too."""
-    headers: Mapping[str, str]
-    accepted: frozenset[int]
-    is_hedge: bool = False
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """Details for the errors."""
-
-
 class WebConnection:
     """Connections to one web server, and to those that it points to.
 
@@ -156,19 +134,17 @@ class WebConnection:
         options: What the caller said about it.
         query: Query string with its question mark, sent with every request to this host and kept out of all messages.
         store_options: How long a connection and a silence may take.
-        max_connections: Requests beyond this many wait for a connection.
     """
 
-    def __init__(self, options: WebOptions, *, query: str, store_options: StoreOptions, max_connections: int) -> None:
+    def __init__(self, options: WebOptions, *, query: str, store_options: StoreOptions) -> None:
         self._options = options
         self._query = query
         self._store_options = store_options
-        self._max_connections = max_connections
         self._proxies: dict[tuple[str, str], str | None] = {}
         self._has_own_timeout = "timeout" in options.request or "timeout" in options.client
         """Whether the caller says how long an answer may take."""
-        self._own = HttpSessions(self._own_session, label="web")
-        self._others = HttpSessions(self._plain_session, label="web")
+        self._own = HttpClient(self._own_session, label="web", store_options=store_options)
+        self._others = HttpClient(self._plain_session, label="web", store_options=store_options)
 
     @property
     def stall_timeout_s(self) -> float:
@@ -180,13 +156,15 @@ class WebConnection:
         await self._own.aclose()
         await self._others.aclose()
 
-    async def exchange(self, call: WebCall, take: Callable[[aiohttp.ClientResponse], Awaitable[Answer]]) -> Answer:
-        """Send ``call`` and let ``take`` read an accepted answer; everything else becomes an error."""
+    async def exchange(self, call: HttpCall, take: Callable[[aiohttp.ClientResponse], Awaitable[Answer]]) -> Answer:
+        """Send a call to a URL without its query string and let ``take`` read an accepted answer; all else is an error."""
         started_s = time.monotonic()
         home = url = self._url(call.path)
         is_home = True
         for _ in range(self._options.max_redirects + 1):
             answer = await self._send(call, url, take, is_home=is_home, started_s=started_s)
+            if isinstance(answer, Refusal):
+                raise web_refusal(answer, path=call.path, elapsed_s=time.monotonic() - started_s, **call.facts)
             if not isinstance(answer, _Redirection):
                 return answer
             url = self._next_url(call, home, url, answer.location)
@@ -196,51 +174,45 @@ class WebConnection:
 
     async def _send(
         self,
-        call: WebCall,
+        call: HttpCall,
         url: URL,
         take: Callable[[aiohttp.ClientResponse], Awaitable[Answer]],
         *,
         is_home: bool,
         started_s: float,
-    ) -> Answer | _Redirection:
-        sessions = self._own if is_home else self._others
-        session = await sessions.session(is_hedge=call.is_hedge)
+    ) -> Answer | Refusal | _Redirection:
+        client = self._own if is_home else self._others
 
-        async def take_or_refuse(response: aiohttp.ClientResponse) -> Answer | _Redirection:
-            note_answer(http_status=response.status)
-            if response.status in call.accepted:
-                return await take(response)
+        async def send(session: aiohttp.ClientSession) -> aiohttp.ClientResponse:
+            try:
+                return await session.get(url, allow_redirects=False, **self._arguments(call, url, is_home=is_home))
+            except CONNECTION_FAILURES:
+                raise
+            except (AttributeError, TypeError, ValueError):
+                # The URL was sound, so it is the caller's arguments; what aiohttp says of them may repeat a secret.
+                given = {**self._options.request, **self._options.personal}
+                if not given:
+                    raise
+                failure = unsound_options(given, path=call.path)
+            raise failure
+
+        async def take_or_follow(response: aiohttp.ClientResponse) -> Answer | _Redirection:
             if response.status in _REDIRECTIONS:
                 return _Redirection(response.headers.get("Location", ""))
-            body = await read_up_to(response, MAX_ERROR_BODY_BYTES, stall_s=self.stall_timeout_s)
-            raise web_refusal(response, body, path=call.path, elapsed_s=time.monotonic() - started_s, **call.facts)
+            return await take(response)
 
-        head = self._get(session, call, url, is_home=is_home)
-        return await exchanged(head, take_or_refuse, path=call.path, started_s=started_s, **_ADVICE, **call.facts)
+        call = replace(call, accepted=call.accepted | _REDIRECTIONS)
+        return await client.exchange(
+            call, send, take_or_follow, started_s=started_s, has_own_timeout=self._has_own_timeout, **_ADVICE
+        )
 
-    async def _get(
-        self, session: aiohttp.ClientSession, call: WebCall, url: URL, *, is_home: bool
-    ) -> aiohttp.ClientResponse:
-        try:
-            request = session.get(url, allow_redirects=False, **self._arguments(call, url, is_home=is_home))
-            return await (request if self._has_own_timeout else head_in_time(request, self._store_options))
-        except CONNECTION_FAILURES:
-            raise
-        except (AttributeError, TypeError, ValueError):
-            # The URL was sound, so it is the caller's arguments; what aiohttp says of them may repeat a secret.
-            given = {**self._options.request, **self._options.personal}
-            if not given:
-                raise
-            failure = unsound_options(given, path=call.path)
-        raise failure
-
-    def _arguments(self, call: WebCall, url: URL, *, is_home: bool) -> dict[str, Any]:
+    def _arguments(self, call: HttpCall, url: URL, *, is_home: bool) -> dict[str, Any]:
         """Return aiohttp's arguments. Another host learns nothing that the caller gave us for this one."""
         # No compression, or ranges would lose their meaning.
         headers = {"Accept-Encoding": "identity", "User-Agent": USER_AGENT}
         options = {**self._options.request, **(self._options.personal if is_home else {})}
         if not self._has_own_timeout:
-            options["timeout"] = request_timeout(self._store_options)
+            options["timeout"] = self._own.timeout(call)
         if "proxy" not in options and not self._options.client.get("trust_env"):
             options["proxy"] = self._proxy(url)
         return {**options, "headers": {**headers, **options.get("headers", {}), **call.headers}}
@@ -261,7 +233,7 @@ class WebConnection:
         host = URL(f"{parts.scheme}://{parts.netloc}")
         return URL(str(host).rstrip("/") + spelled + self._query, encoded=True)
 
-    def _next_url(self, call: WebCall, home: URL, url: URL, location: str) -> URL:
+    def _next_url(self, call: HttpCall, home: URL, url: URL, location: str) -> URL:
         """Return where a redirection leads."""
         if not self._options.follows_redirects:
             raise redirect_refused(call.path, "the server points elsewhere, and allow_redirects is off")
@@ -291,7 +263,7 @@ class WebConnection:
         ours: dict[str, Any] = {"auto_decompress": False, "read_bufsize": READ_BUFFER_BYTES}
         try:
             if "connector" not in arguments:
-                ours["connector"] = connector(max_connections=self._max_connections, tls=True)
+                ours["connector"] = connector(tls=True)
             return aiohttp.ClientSession(**{**ours, **arguments})
         except (AttributeError, TypeError, ValueError):
             failure = unsound_options(arguments, name="client_kwargs")
@@ -475,7 +447,6 @@ class WebStore(StoreWrapper):
         options: What the caller said about the server.
         query: Query string with its question mark, sent with every request and kept out of all messages.
         store_options: How long a connection and a silence may take.
-        max_connections: Requests beyond this many wait for a connection.
     """
 
     def __init__(
@@ -485,12 +456,9 @@ class WebStore(StoreWrapper):
         options: WebOptions,
         query: str = "",
         store_options: StoreOptions | None = None,
-        max_connections: int = 256,
     ) -> None:
         super().__init__(fsspec_store)
-        self._connection = WebConnection(
-            options, query=query, store_options=store_options or StoreOptions(), max_connections=max_connections
-        )
+        self._connection = WebConnection(options, query=query, store_options=store_options or StoreOptions())
         self._knows_suffixes = True
 
     def __repr__(self) -> str:
@@ -548,8 +516,7 @@ class WebStore(StoreWrapper):
             page = await read_up_to(response, MAX_PAGE_BYTES, stall_s=self._connection.stall_timeout_s)
             return parse_index_page(page, path=directory)
 
-        call = WebCall(path=f"{directory}/", headers={}, accepted=frozenset({HTTPStatus.OK}))
-        listing = await self._connection.exchange(call, take)
+        listing = await self._connection.exchange(HttpCall(path=f"{directory}/"), take)
         if listing is None or not (listing.directories or listing.objects):
             raise NotFoundError("there is no such directory, or the server shows no page with links to it", path=path)
         return listing
@@ -572,12 +539,12 @@ class WebStore(StoreWrapper):
         return fetched
 
 
-def _call(request: RangeRequest) -> WebCall:
+def _call(request: RangeRequest) -> HttpCall:
     # Web servers keep no checksums to tell, and some send the length of a whole body only after it.
     headers = range_headers(replace(request, wants_whole=False))
     if request.if_match is not None and request.if_match.startswith("W/"):
         del headers["If-Match"]  # never true for a weak ETag (RFC 9110, 13.1.1); the answer's own one is compared
-    return WebCall(
+    return HttpCall(
         path=request.path,
         headers=headers,
         accepted=RANGE_ANSWERS,

@@ -17,7 +17,7 @@ import os
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import StoreOptions, checked_store_options
@@ -103,12 +103,7 @@ class LocalFiles:
 
 
 class NewFile:
-    """A file that is written sequentially.
-
-    Args:
-        path: The new file; an existing one is an error.
-        files: How to write.
-    """
+    """A new file that is written sequentially; an existing one is an error."""
 
     def __init__(self, path: str, files: LocalFiles) -> None:
         self.path = path
@@ -270,18 +265,24 @@ class Access(TypedDict, total=False):
 
 
 @asynccontextmanager
-async def open_place(url: str, **access: Unpack[Access]) -> AsyncIterator[TablePlace]:
+async def open_place(
+    url: str,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    store_options: StoreOptions | None = None,
+    store: ObjectStore | None = None,
+) -> AsyncIterator[TablePlace]:
     """Open the store of a table directory, and close it at the end unless the caller owns it. No request."""
     async with opened_store(
         url,
-        storage_options=access.get("storage_options"),
-        store_options=access.get("store_options"),
-        store=access.get("store"),
+        storage_options=storage_options,
+        store_options=store_options,
+        store=store,
         max_concurrency=_REQUESTS_AT_ONCE,
     ) as opened:
         yield TablePlace(
             path=opened.path.rstrip("/"),
             store=opened.stack.store,
             bare_store=opened.bare,
-            store_options=checked_store_options(access.get("store_options")),
+            store_options=checked_store_options(store_options),
         )

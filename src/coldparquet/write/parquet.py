@@ -76,21 +76,11 @@ def write_row_groups(  # noqa: PLR0913 - mostly keyword arguments
     give_up: threading.Event,
     start: int = 0,
 ) -> FooterBytes:
-    """Write row groups one after the other, and return the footer that belongs behind them.
+    """Write row groups of ``stored_table`` one after the other, and return the footer that belongs behind them.
 
-    Args:
-        pass_on: Receives the bytes, in order.
-        row_groups: Tables from ``stored_table``, each with at least one row.
-        columns: What is written.
-        options: How to store them.
-        sorted_by: Index of the column by which the rows are sorted, recorded in the file; None for no order.
-        questdb_json: QuestDB's description of the columns.
-        give_up: Set where the call is to end before the next row group.
-        start: Offset of the first byte in the file: 0 for a new file, magic bytes included, else the end of the file.
-
-    Raises:
-        InvalidInputError: There are no rows, or the options name an unknown column, or an encoding or a filter that the
-            column's type cannot have.
+    ``pass_on`` receives the bytes in order; they begin at offset ``start`` of the file, which is 0 for a new one, magic
+    bytes included. ``sorted_by`` is the index of the column by which the rows are sorted, as the file then records. Set
+    ``give_up`` to end the call before the next row group.
     """
     check_options(columns, options)
     sink = _Sink(pass_on, start)

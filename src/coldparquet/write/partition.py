@@ -253,18 +253,11 @@ async def place_partition(  # noqa: PLR0913 - mostly keyword arguments
 ) -> WrittenPartition:
     """Write a partition into a new directory, so that no reader sees a part of it; the module says how.
 
+    ``encode`` writes the files into a local directory, ``check_is_free`` refuses one that exists. Without a ``store`` the
+    local disk is meant. With ``may_exist`` objects but the sidecar may exist with the same bytes, of an interrupted run.
+
     Requests: those of :func:`~coldparquet.storage.transfer.upload_object` for each file, and 1 or more to read a carried
     one; none to write on the local disk.
-
-    Args:
-        path: The directory.
-        encode: Writes the files into a local directory.
-        store: An object store; None for the local disk.
-        files: How to write to the local disk.
-        check_is_free: Refuses a directory of the local disk that exists.
-        carried: More files.
-        memory: For uploads.
-        may_exist: Whether objects but the sidecar may exist, with the same bytes: an interrupted run wrote them.
     """
     if store is None:
         loop = asyncio.get_running_loop()

@@ -80,21 +80,12 @@ async def rewrite_partition(  # noqa: PLR0913 - mostly keyword arguments
     memory_limit_bytes: int,
     on_rows: Callable[[int], None],
 ) -> WrittenPartition:
-    """Write all rows of a scan into a new directory.
+    """Write all rows of a scan as they are stored, of :func:`scan_as_stored`, into a new directory.
 
-    Memory holds the rows in the stream, and those of one old and one new row group. Requests: those of the scan, and of
-    :func:`~coldparquet.write.partition.place_partition`.
+    Memory holds the rows in the stream, and those of one old and one new row group. Without ``files`` the directory is on
+    an object store. ``on_rows`` is called in the event loop with the number of rows of each written row group.
 
-    Args:
-        path: The directory.
-        source: What the new files take over.
-        scan: Its rows as they are stored, of :func:`scan_as_stored`.
-        store: Of the directory.
-        files: How to write to the local disk; None on an object store.
-        options: How to store the rows.
-        carried: More files of the new version.
-        memory_limit_bytes: For uploads.
-        on_rows: Called in the event loop with the number of rows of each written row group.
+    Requests: those of the scan, and of :func:`~coldparquet.write.partition.place_partition`.
     """
     loop = asyncio.get_running_loop()
     on_disk = files or LocalFiles()
@@ -383,13 +374,7 @@ def _unsupported(sidecar: Sidecar, column: str, why: str) -> UnsupportedError:
 
 
 class TableSymbols:
-    """Symbols of one state of a table; each dictionary is fetched on first use and then kept.
-
-    Args:
-        store: The table's store; it should pin versions.
-        path: The table's directory.
-        files: The state, with its column versions; None for a directory of partitions without a transaction file.
-    """
+    """Symbols of one state of a table, None without `_txn`; each dictionary is fetched on first use and then kept."""
 
     def __init__(self, store: ObjectStore, path: str, files: TableFiles | None) -> None:
         self._files = files

@@ -96,11 +96,7 @@ def sorted_batches(schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, time
 
 
 class TimeOrder:
-    """Checks that the designated timestamp never decreases, and keeps the first and the last one.
-
-    Args:
-        least: The last timestamp of the preceding rows; None where there are none.
-    """
+    """Checks that the designated timestamp never decreases from ``least`` on, and keeps the first and the last one."""
 
     def __init__(self, *, least: int | None = None) -> None:
         self._rows = 0
@@ -278,10 +274,8 @@ _CODEC: Literal["lz4"] = "lz4"
 class SortedRuns:
     """Collects rows and returns them in ascending order of the timestamp; equal timestamps keep their order.
 
-    Args:
-        directory: On the local disk, for runs that do not fit into memory; the caller removes it.
-        timestamp: Name of the column to sort by, which is never null.
-        memory_limit_bytes: Approximate size of the rows held in memory; sorting them takes as much again.
+    Memory holds about ``memory_limit_bytes`` of rows, and as much again while they are sorted; more go into ``directory``
+    on the local disk, which the caller removes.
     """
 
     def __init__(self, directory: str, *, timestamp: str, memory_limit_bytes: int) -> None:
@@ -332,11 +326,7 @@ class SortedRuns:
 
 
 class RunWriter:
-    """Writes rows to a local file, in pieces that are small enough to merge many files. Blocks.
-
-    Args:
-        path: The file; it is created or emptied.
-    """
+    """Writes rows to a new or emptied local file, in pieces that are small enough to merge many files. Blocks."""
 
     def __init__(self, path: str) -> None:
         self._path = path

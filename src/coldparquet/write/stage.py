@@ -50,12 +50,7 @@ _SCANS_AT_ONCE = 8
 
 
 class _ExistingRows:
-    """The rows of a table when a write began.
-
-    Args:
-        table: The open table, in the state that the write started from.
-        shape: Its columns and partitioning.
-    """
+    """The rows of a table when a write began."""
 
     def __init__(self, table: Table, shape: TableShape) -> None:
         self._shape = shape

@@ -1,9 +1,8 @@
-"""Places and commits new versions of partitions, so that readers never see an incomplete one.
+"""Commits new versions of partitions, so that readers never see an incomplete one; claims and purges of versions.
 
-**Placing.** On a local disk the directory is filled under a hidden name, flushed, and renamed. On object stores
-``data.parquet`` is uploaded first: a directory appears with its first object. From then on the partition is readable, a
-little slower until its sidecar is there. In a QuestDB table other files of the old version, such as the indexes of
-SYMBOL columns, are carried along. They refer to row numbers, which do not change.
+A new version is placed in a directory of its own, see :mod:`coldparquet.write.partition`. In a QuestDB table other files
+of the old version, such as the indexes of SYMBOL columns, are carried along. They refer to row numbers, which do not
+change.
 
 **Committing.** A new `_txn` replaces the one that the new state was made from. Until then no reader sees what was
 written; from then on every reader that opens or refreshes the table does. The replacement is atomic, and happens only

@@ -26,22 +26,12 @@ from coldparquet.options import StoreOptions
 from coldparquet.storage.http import (
     READ_BUFFER_BYTES,
     USER_AGENT,
-    HttpSessions,
+    HttpCall,
+    HttpClient,
     connector,
     environment_proxy,
-    exchanged,
 )
-from coldparquet.storage.http_errors import (
-    EXPIRED_CODES,
-    MAX_ERROR_BODY_BYTES,
-    S3Refusal,
-    head_in_time,
-    parse_refusal,
-    read_up_to,
-    refusal_error,
-    request_timeout,
-)
-from coldparquet.storage.log import note_answer
+from coldparquet.storage.http_errors import EXPIRED_CODES, Refusal, refusal_error
 from coldparquet.storage.s3.identity import RequestSigner, S3Account, parse_s3_options, resolve_account, stated_account
 
 if TYPE_CHECKING:
@@ -95,22 +85,12 @@ def bucket_address(bucket: str, region: str, account: S3Account, options: S3Opti
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class S3Call:
-    """One HTTP request, before it is addressed and signed."""
+class S3Call(HttpCall):
+    """One HTTP request about ``bucket/key``, before it is addressed and signed."""
 
-    method: str
-    path: str
-    """``bucket/key`` for messages."""
     bucket: str
     target: str
     """Percent-encoded key with its query string."""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    accepted: frozenset[int] = frozenset({HTTPStatus.OK})
-    is_hedge: bool = False
-    """Whether it is the second request for something slow, which goes over connections of its own."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """Details for the errors."""
 
 
 def object_call(method: str, path: str, query: Mapping[str, str] | None = None, **fields: Any) -> S3Call:
@@ -133,21 +113,15 @@ class S3Connection:
 
     Args:
         storage_options: See :class:`~coldparquet.storage.s3.store.S3Store`.
-        max_connections: Requests beyond this many wait for a connection; hedges have as many of their own.
         store_options: How long a connection and a silence may take.
     """
 
-    def __init__(
-        self,
-        *,
-        storage_options: Mapping[str, Any],
-        max_connections: int = 256,
-        store_options: StoreOptions | None = None,
-    ) -> None:
+    def __init__(self, *, storage_options: Mapping[str, Any], store_options: StoreOptions | None = None) -> None:
         self._options = parse_s3_options(storage_options)
         self._store_options = store_options or StoreOptions()
-        self._max_connections = max_connections
-        self._sessions = HttpSessions(self._new_session, label="S3")
+        self._client = HttpClient(
+            self._new_session, label="S3", store_options=self._store_options, class_header="x-amz-storage-class"
+        )
         self._resolving = asyncio.Lock()
         self._account: S3Account | None = None
         self._signer = RequestSigner(None)
@@ -167,7 +141,7 @@ class S3Connection:
 
     async def aclose(self) -> None:
         """Close the connections. Calling it twice is fine; a closed store opens again with the next request."""
-        await self._sessions.aclose()
+        await self._client.aclose()
 
     def redact(self, text: str) -> str:
         """Return a text of the server without our credentials, should it echo them."""
@@ -182,11 +156,11 @@ class S3Connection:
         account = await self._resolved()
         address = self._address(call.bucket, account)
         answer = await self._send(address, call, take, started_s)
-        if isinstance(answer, S3Refusal) and answer.region and answer.redirects_from(address.region):
+        if isinstance(answer, Refusal) and answer.region and answer.redirects_from(address.region):
             address = bucket_address(call.bucket, answer.region, account, self._options)
             self._addresses[call.bucket] = address
             answer = await self._send(address, call, take, started_s)
-        if isinstance(answer, S3Refusal):
+        if isinstance(answer, Refusal):
             raise await self._error(answer, call, account, elapsed_s=time.monotonic() - started_s)
         return answer
 
@@ -196,7 +170,7 @@ class S3Connection:
         call: S3Call,
         take: Callable[[aiohttp.ClientResponse], Awaitable[Answer]],
         started_s: float,
-    ) -> Answer | S3Refusal:
+    ) -> Answer | Refusal:
         url = address.base_url + call.target
         headers = {"Host": address.host}
         if self._options.requester_pays:
@@ -206,26 +180,19 @@ class S3Connection:
         await signer.sign(call.method, url, headers, body=call.body, region=address.region)
         # Unsigned, as SigV4 allows: proxies rewrite such headers. No compression, or ranges would lose their meaning.
         headers.update({"Accept-Encoding": "identity", "User-Agent": USER_AGENT, **call.headers})
-        session = await self._sessions.session(is_hedge=call.is_hedge)
-        request = session.request(
-            call.method,
-            URL(url, encoded=True),
-            headers=headers,
-            data=io.BytesIO(call.body) if call.method in ("PUT", "POST") else None,
-            allow_redirects=False,
-            proxy=address.proxy,
-            timeout=request_timeout(self._store_options, body_bytes=len(call.body)),
-        )
 
-        async def take_or_refuse(response: aiohttp.ClientResponse) -> Answer | S3Refusal:
-            note_answer(http_status=response.status, storage_class=response.headers.get("x-amz-storage-class"))
-            if response.status in call.accepted:
-                return await take(response)
-            body = await read_up_to(response, MAX_ERROR_BODY_BYTES, stall_s=self.stall_timeout_s)
-            return parse_refusal(response.status, response.headers, body, redact=signer.redact)
+        def send(session: aiohttp.ClientSession) -> Awaitable[aiohttp.ClientResponse]:
+            return session.request(
+                call.method,
+                URL(url, encoded=True),
+                headers=headers,
+                data=io.BytesIO(call.body) if call.method in ("PUT", "POST") else None,
+                allow_redirects=False,
+                proxy=address.proxy,
+                timeout=self._client.timeout(call),
+            )
 
-        head = head_in_time(request, self._store_options, body_bytes=len(call.body))
-        return await exchanged(head, take_or_refuse, path=call.path, started_s=started_s, **call.facts)
+        return await self._client.exchange(call, send, take, started_s=started_s, redact=signer.redact)
 
     def _address(self, bucket: str, account: S3Account) -> BucketAddress:
         address = self._addresses.get(bucket)
@@ -248,9 +215,7 @@ class S3Connection:
         self._account = account
         self._signer = RequestSigner(account.credentials)
 
-    async def _error(
-        self, refusal: S3Refusal, call: S3Call, account: S3Account, *, elapsed_s: float
-    ) -> ColdParquetError:
+    async def _error(self, refusal: Refusal, call: S3Call, account: S3Account, *, elapsed_s: float) -> ColdParquetError:
         """Return the error for a refusal; where the credentials have expired, with new ones ready for another attempt."""
         facts = {"elapsed_s": elapsed_s, **call.facts}
         is_silent = call.method == "HEAD" and refusal.status == HTTPStatus.BAD_REQUEST  # answers to HEAD have no body
@@ -282,7 +247,7 @@ class S3Connection:
         if tls and bundle is not None and not is_plain:
             tls = await asyncio.to_thread(_trusting, bundle)
         return aiohttp.ClientSession(
-            connector=connector(max_connections=self._max_connections, tls=tls),
+            connector=connector(tls),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=READ_BUFFER_BYTES,

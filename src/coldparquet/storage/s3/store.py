@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from coldparquet.options import StoreOptions
     from coldparquet.prices import RestoreTier
-    from coldparquet.storage.http_errors import S3Refusal, XmlReader
+    from coldparquet.storage.http_errors import Refusal, XmlReader
     from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 _RESTORING = frozenset({HTTPStatus.OK, HTTPStatus.ACCEPTED})
@@ -46,8 +46,6 @@ class S3Store:
     Args:
         storage_options: As for s3fs; see :func:`~coldparquet.storage.s3.identity.parse_s3_options`. What they leave
             open comes from the AWS environment variables, the profile, and on AWS the machine's role.
-        max_connections: Requests beyond this many wait for a connection. The default lies above any sensible
-            ``ReadOptions.max_concurrency``, so that only one place limits.
         store_options: How long a connection and a silence may take.
         versions: Versions of objects (S3's ``versionId``) by path. If there are any, nothing else can be read: a sidecar
             beside such an object describes its newest version. Newest versions are pinned by ``If-Match`` instead: to name
@@ -61,13 +59,10 @@ class S3Store:
         self,
         *,
         storage_options: Mapping[str, Any],
-        max_connections: int = 256,
         versions: Mapping[str, str] | None = None,
         store_options: StoreOptions | None = None,
     ) -> None:
-        self._connection = S3Connection(
-            storage_options=storage_options, max_connections=max_connections, store_options=store_options
-        )
+        self._connection = S3Connection(storage_options=storage_options, store_options=store_options)
         self._versions = dict(versions or {})
 
     def __repr__(self) -> str:
@@ -239,7 +234,7 @@ class S3Store:
         old: list[s3_xml.UnfinishedUpload] = []
         progress = s3_xml.ListingProgress(path)
         while True:
-            call = S3Call(method="GET", path=path, bucket=bucket, target=encoded_query(query))
+            call = S3Call(path=path, bucket=bucket, target=encoded_query(query))
             page = s3_xml.parse_upload_page(await self._listed(call), bucket=bucket, prefix=prefix)
             old += [found for found in page.uploads if found.started_s < started_before_s]
             if page.next_markers is None:
@@ -317,7 +312,7 @@ class S3Store:
         query |= {"delimiter": "/"} if behind is None else {"start-after": behind}
         if token is not None:
             query["continuation-token"] = token
-        call = S3Call(method="GET", path=path, bucket=bucket, target=encoded_query(query))
+        call = S3Call(path=path, bucket=bucket, target=encoded_query(query))
         return s3_xml.parse_list_page(await self._listed(call), bucket=bucket, prefix=prefix)
 
     async def _listed(self, call: S3Call) -> XmlReader:
@@ -332,7 +327,7 @@ class S3Store:
             call, lambda response: s3_xml.take_write_answer(response, stall_timeout_s=stall_s)
         )
 
-    def _late_refusal(self, answer: s3_xml.WriteAnswer) -> S3Refusal:
+    def _late_refusal(self, answer: s3_xml.WriteAnswer) -> Refusal:
         """Return what is wrong where S3 has said 200 before it knew. Such an error is one of the server's."""
         return parse_refusal(
             HTTPStatus.INTERNAL_SERVER_ERROR, answer.headers, answer.body, redact=self._connection.redact
