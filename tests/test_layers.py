@@ -109,6 +109,7 @@ SMALL_MODULE_LINES = 80
 SMALL_FOR_A_REASON = {
     "cli.commands": "loaded after the entry point has told that typer is missing",
     "cli.showing_commands": "the commands of a group of the help",
+    "spark.convert": "executors, which import the engine, do not load what only the driver converts with",
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, GoldenPartition, assert_same_rows, expected_rows
 from tests.support.request_logs import assert_plan_was_followed
+from tests.support.table_copies import copy_table
 
 # --- Oracle: every Parquet partition of every genuine QuestDB table reads as QuestDB itself answered ------------------
 
@@ -93,9 +93,6 @@ async def test_every_value_is_found_again(partition_url: Path, golden: GoldenPar
 # --- Oracle: every genuine QuestDB table, and each of its earlier moments, reads as QuestDB itself answered -----------
 
 
-TABLE_FILES = ("_txn", "_meta", "_cv")
-
-
 @dataclass(frozen=True, slots=True)
 class Moment:
     """A table at the end of its making, or an earlier snapshot of it over files that have grown since."""
@@ -119,12 +116,7 @@ class Moment:
         return [partition for partition in listed if partition["attached"]]
 
     def copied_to(self, directory: Path) -> Path:
-        copied = directory / self.table
-        shutil.copytree(GOLDEN / self.table / "table", copied)
-        if self.snapshot is not None:
-            for name in TABLE_FILES:
-                shutil.copyfile(self.expected_directory / name, copied / name)
-        return copied
+        return copy_table(self.table, directory, snapshot=self.snapshot)
 
 
 def _moments() -> list[Moment]:

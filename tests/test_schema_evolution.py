@@ -214,10 +214,6 @@ def unified(parts: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(plains, promote_options="permissive")
 
 
-def without_metadata(rows: pa.Table) -> pa.Table:
-    return rows.replace_schema_metadata(None).cast(pa.schema([pa.field(f.name, f.type) for f in rows.schema]))
-
-
 def text_of(rows: pa.Table) -> list[str]:
     """Spell rows so that NaN equals itself and the zeros differ."""
     return [repr(row) for row in rows.cast(pa.schema([f.with_type(exact(f.type)) for f in rows.schema])).to_pylist()]

@@ -552,7 +552,7 @@ async def test_stripes_that_came_are_used_for_however_few_entries_count(tmp_path
     rows, log, _ = await found(store, f"id = {NEEDLE}")
     assert rows == len(anew)
     assert stripe_requests(log) == 1
-    assert set(data_requests(log)) == set(map(name_of, anew))
+    assert set(data_requests(log)) == set(map(day_name, anew))
 
 
 async def test_no_stripe_is_fetched_of_a_table_that_was_written_anew(tmp_path: Path) -> None:

@@ -26,17 +26,12 @@ from coldparquet.storage.requests import RangeRequest
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.stores import Failure, FaultStore, LatencyStore
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
+from tests.support.table_copies import copy_table
 
 Change = Callable[[PartitionRecord], PartitionRecord]
 
 
 SNAPSHOTS = GOLDEN / "o3_in_place" / "expected" / "snapshots"
-
-
-def copy_of(table: str, directory: Path) -> Path:
-    copied = directory / table
-    shutil.copytree(GOLDEN / table / "table", copied)
-    return copied
 
 
 def set_moment(table: Path, moment: str) -> None:
@@ -50,7 +45,7 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_an_open_table_stays_at_its_transaction_until_it_is_refreshed(tmp_path: Path) -> None:
-    path = copy_of("o3_in_place", tmp_path)
+    path = copy_table("o3_in_place", tmp_path)
     set_moment(path, "0_converted")
     async with cp.open_table(path) as table:
         old_scan, old_txn = table.scan(), table.txn
@@ -68,7 +63,7 @@ async def test_an_open_table_stays_at_its_transaction_until_it_is_refreshed(tmp_
 
 
 async def test_refreshing_reads_only_what_changed(tmp_path: Path) -> None:
-    path = copy_of("o3_in_place", tmp_path)
+    path = copy_table("o3_in_place", tmp_path)
     await index_table(path)
     set_moment(path, "0_converted")
     async with cp.open_table(path) as table:
@@ -85,7 +80,7 @@ async def test_refreshing_reads_only_what_changed(tmp_path: Path) -> None:
 
 
 async def test_the_sidecar_footer_of_the_transaction_is_read_not_the_newest(tmp_path: Path) -> None:
-    path = copy_of("o3_in_place", tmp_path)
+    path = copy_table("o3_in_place", tmp_path)
     set_moment(path, "1_one_late_row")
     await index_table(path)  # sidecars of the committed size, although the files are longer
     async with cp.open_table(path) as table:
@@ -98,7 +93,7 @@ async def test_the_sidecar_footer_of_the_transaction_is_read_not_the_newest(tmp_
 
 
 async def test_a_sidecar_of_another_state_is_passed_over_and_explain_says_so(tmp_path: Path) -> None:
-    path = copy_of("o3_in_place", tmp_path)
+    path = copy_table("o3_in_place", tmp_path)
     set_moment(path, "0_converted")
     await index_table(path)
     set_moment(path, "2_burst")
@@ -110,7 +105,7 @@ async def test_a_sidecar_of_another_state_is_passed_over_and_explain_says_so(tmp
 
 
 async def test_other_directories_are_not_read_and_explain_names_them(tmp_path: Path) -> None:
-    path = copy_of("interval_day", tmp_path)
+    path = copy_table("interval_day", tmp_path)
     async with cp.open_table(path) as table:
         names = [partition.name for partition in table.partitions]
     first = path / names[0]
@@ -129,7 +124,7 @@ async def test_other_directories_are_not_read_and_explain_names_them(tmp_path: P
 
 
 async def test_without_a_transaction_file_the_listing_decides_and_explain_says_so(tmp_path: Path) -> None:
-    path = copy_of("interval_month", tmp_path)
+    path = copy_table("interval_month", tmp_path)
     (path / "_txn").unlink()
     async with cp.open_table(path) as table:
         assert table.txn is None
@@ -138,7 +133,7 @@ async def test_without_a_transaction_file_the_listing_decides_and_explain_says_s
 
 
 async def test_a_partition_that_was_attached_again_is_no_table_of_its_own(tmp_path: Path) -> None:
-    path = copy_of("interval_month", tmp_path)
+    path = copy_table("interval_month", tmp_path)
     async with cp.open_table(path) as table:
         first = table.partitions[0]
         expected_count = first.rows
@@ -151,7 +146,7 @@ async def test_a_partition_that_was_attached_again_is_no_table_of_its_own(tmp_pa
 
 
 async def test_a_purged_partition_is_an_error_not_a_gap(tmp_path: Path) -> None:
-    path = copy_of("o3_rewrite", tmp_path)
+    path = copy_table("o3_rewrite", tmp_path)
     async with cp.open_table(path) as table:
         shutil.rmtree(path / table.partitions[0].name)
         with pytest.raises(cp.errors.NotFoundError, match="refresh it") as caught:
@@ -160,7 +155,7 @@ async def test_a_purged_partition_is_an_error_not_a_gap(tmp_path: Path) -> None:
 
 
 async def test_rows_that_do_not_fit_the_transaction_are_refused(tmp_path: Path) -> None:
-    path = copy_of("interval_month", tmp_path)
+    path = copy_table("interval_month", tmp_path)
     transaction = parse_txn((path / "_txn").read_bytes(), path=None)
     records = [transaction.partitions.record(index) for index in range(len(transaction.partitions))]
     records[0] = replace(records[0], row_count=records[0].row_count + 1)
@@ -198,7 +193,7 @@ async def test_a_listed_transaction_file_is_not_taken_for_absent(tmp_path: Path,
         left[0] -= 1
         return Failure(NotFoundError("there is no such object"))
 
-    store = FaultStore(await stored(copy_of("o3_in_place", tmp_path)), deny)
+    store = FaultStore(await stored(copy_table("o3_in_place", tmp_path)), deny)
     if is_read:
         async with cp.open_table("b", store=store) as table:
             assert table.txn is not None
@@ -209,7 +204,7 @@ async def test_a_listed_transaction_file_is_not_taken_for_absent(tmp_path: Path,
 
 
 async def test_columns_of_another_version_are_taken_from_the_copy_that_a_publisher_left(tmp_path: Path) -> None:
-    path = copy_of("interval_month", tmp_path)
+    path = copy_table("interval_month", tmp_path)
     store = await stored(path)
     metadata = parse_table_metadata((path / "_meta").read_bytes(), path=None)
     newer = encode_table_metadata(replace(metadata, metadata_version=metadata.metadata_version + 1))
@@ -223,7 +218,7 @@ async def test_columns_of_another_version_are_taken_from_the_copy_that_a_publish
 
 
 async def test_a_table_without_its_columns_says_what_is_missing(tmp_path: Path) -> None:
-    path = copy_of("interval_month", tmp_path)
+    path = copy_table("interval_month", tmp_path)
     (path / "_meta").unlink()
     with pytest.raises(cp.errors.NotFoundError, match="no _meta, without which") as caught:
         await cp.open_table(path)
@@ -231,7 +226,7 @@ async def test_a_table_without_its_columns_says_what_is_missing(tmp_path: Path) 
 
 
 async def test_another_number_of_symbol_columns_in_both_files_is_an_error(tmp_path: Path) -> None:
-    path = copy_of("types_all", tmp_path)
+    path = copy_table("types_all", tmp_path)
     transaction = parse_txn((path / "_txn").read_bytes(), path=None)
     (path / "_txn").write_bytes(encode_txn(replace(transaction, symbol_counts=())))
     with pytest.raises(cp.errors.FormatError, match="_txn counts the symbols of 0 columns, _meta has 1 of") as caught:
@@ -241,7 +236,7 @@ async def test_another_number_of_symbol_columns_in_both_files_is_an_error(tmp_pa
 
 @pytest.mark.parametrize("name", ["_txn", "_meta", "_cv"])
 async def test_a_table_file_of_absurd_size_is_not_read(tmp_path: Path, name: str) -> None:
-    path = copy_of("types_all", tmp_path)
+    path = copy_table("types_all", tmp_path)
     (path / name).chmod(0o644)
     os.truncate(path / name, 1 << 40)  # sparse: takes no room on the disk
     with pytest.raises(cp.errors.FormatError, match=f"{name}: the object has .* never more than") as caught:
@@ -251,7 +246,7 @@ async def test_a_table_file_of_absurd_size_is_not_read(tmp_path: Path, name: str
 
 @pytest.mark.parametrize("kept_bytes", [0, 1, 63, 64, 100, 200])
 async def test_a_cut_off_transaction_file_is_an_error(tmp_path: Path, kept_bytes: int) -> None:
-    path = copy_of("interval_month", tmp_path)
+    path = copy_table("interval_month", tmp_path)
     (path / "_txn").write_bytes((path / "_txn").read_bytes()[:kept_bytes])
     with pytest.raises(cp.errors.FormatError) as caught:
         await cp.open_table(path)
@@ -295,7 +290,7 @@ async def table_of_many_days(path: Path, days: int) -> MemoryStore:
 async def test_opening_3650_days_is_one_round_trip_and_only_the_wanted_sidecar_is_read(
     tmp_path: Path, wanted_us: int, read: list[str]
 ) -> None:
-    path = copy_of("interval_day", tmp_path)
+    path = copy_table("interval_day", tmp_path)
     await index_table(path)
     store = await table_of_many_days(path, 3650)
     async with cp.open_table("b", store=LatencyStore(store, first_byte_s=0.02)) as table:
@@ -314,7 +309,7 @@ async def test_opening_3650_days_is_one_round_trip_and_only_the_wanted_sidecar_i
 
 @pytest.mark.parametrize("linked", ["partition", "data.parquet", "_txn"])
 async def test_links_that_lead_out_of_the_table_are_not_followed_unless_asked(tmp_path: Path, linked: str) -> None:
-    path = copy_of("interval_month", tmp_path)
+    path = copy_table("interval_month", tmp_path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     async with cp.open_table(path) as table:
@@ -337,7 +332,7 @@ async def test_links_that_lead_out_of_the_table_are_not_followed_unless_asked(tm
 
 @pytest.mark.parametrize("index", [0, -1])
 async def test_partitions_that_a_newer_questdb_marked_are_refused(tmp_path: Path, index: int) -> None:
-    path = copy_of("interval_day", tmp_path)
+    path = copy_table("interval_day", tmp_path)
     transaction = parse_txn((path / "_txn").read_bytes(), path=None)
     records = [transaction.partitions.record(number) for number in range(len(transaction.partitions))]
     records[index] = replace(records[index], unknown_flags=1 << 61)
@@ -349,7 +344,7 @@ async def test_partitions_that_a_newer_questdb_marked_are_refused(tmp_path: Path
 
 
 async def test_a_sidecar_that_grows_without_new_rows_changes_nothing(tmp_path: Path) -> None:
-    path = copy_of("interval_month", tmp_path)
+    path = copy_table("interval_month", tmp_path)
     await index_table(path)
     async with cp.open_table(path) as table:
         first = table.partitions[0]
@@ -376,9 +371,7 @@ TABLE = "interval_day"
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    copied = tmp_path / TABLE
-    shutil.copytree(GOLDEN / TABLE / "table", copied)
-    return copied
+    return copy_table(TABLE, tmp_path)
 
 
 def commit(table: Path, change: Change, **fields: int) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,6 +19,7 @@ from coldparquet.options import ReadOptions
 from coldparquet.plan.columns import TableColumn
 from coldparquet.plan.model import StoredData
 from coldparquet.plan.row_groups import prune_row_groups, stored_columns
+from tests.support.questdb_tables import PARTITIONS, GoldenPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.sidecar_writer import SidecarContent
     from coldparquet.plan.model import Read
-
-QUESTDB = Path(__file__).parents[1] / "golden" / "questdb"
 
 
 class SparseFile:
@@ -127,42 +123,7 @@ class SparseFile:
         return pa.concat_tables(tables)
 
 
-@dataclass(frozen=True)
-class GoldenPartition:
-    """One Parquet partition that QuestDB wrote, and what it answers about it."""
-
-    fixture: str
-    name: str
-    file: Path
-    first_row: int
-    row_count: int
-
-    def __str__(self) -> str:
-        return f"{self.fixture}/{self.file.parent.name}"
-
-    def expected(self) -> pa.Table:
-        with pa.ipc.open_file(str(QUESTDB / self.fixture / "expected" / "rows.arrow")) as reader:
-            return reader.read_all().slice(self.first_row, self.row_count)
-
-
-def golden_partitions() -> list[GoldenPartition]:
-    found = []
-    for fixture in sorted(path.parent.parent for path in QUESTDB.glob("*/expected/partitions.json")):
-        first_row = 0
-        for partition in json.loads((fixture / "expected" / "partitions.json").read_text()):
-            if not partition["attached"]:
-                continue
-            found += [
-                GoldenPartition(fixture.name, partition["name"], file, first_row, partition["numRows"])
-                for file in sorted((fixture / "table").glob(f"{partition['name']}*/data.parquet"))
-                if file.parent.name.split(".")[0] == partition["name"]
-                and file.stat().st_size == partition["parquetFileSize"]
-            ]
-            first_row += partition["numRows"]
-    return found
-
-
-@pytest.fixture(params=golden_partitions(), ids=str)
+@pytest.fixture(params=PARTITIONS, ids=str)
 def golden_partition(request: pytest.FixtureRequest) -> GoldenPartition:
     partition: GoldenPartition = request.param
     return partition

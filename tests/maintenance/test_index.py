@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
-from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, StorageError
+from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError, NotFoundError, StorageError
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.maintenance.index import index_table
+from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.options import ReadOptions
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.local import LocalStore
@@ -22,6 +23,7 @@ from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from tests.support.archive_store import ArchiveStore
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, as_questdb_shows, copy_parquet_partitions, plain
+from tests.support.table_copies import copy_table
 
 if TYPE_CHECKING:
     from coldparquet.maintenance.sidecars import IndexedPartition
@@ -59,25 +61,6 @@ async def test_the_indexed_table_answers_as_questdb(tmp_path: Path, name: str) -
     expected = pa.concat_tables([partition.expected() for partition in PARTITIONS if partition.table == name])
     newest = plain(expected).select(rows.schema.names)
     assert plain(as_questdb_shows(rows)).equals(newest)
-
-
-async def test_a_second_run_keeps_everything(tmp_path: Path) -> None:
-    table = copy_parquet_partitions("interval_day", tmp_path)
-    await index_table(table)
-    before = files(table)
-    report = await index_table(table)
-    assert {(done.action, done.reason, done.is_stale) for done in report.partitions} == {("kept", None, False)}
-    assert files(table) == before
-
-
-async def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
-    table = copy_parquet_partitions("interval_day", tmp_path)
-    before = files(table)
-    planned = await index_table(table, dry_run=True)
-    assert files(table) == before
-    assert {done.action for done in planned.partitions} == {"would write"}
-    written = await index_table(table)
-    assert [done.sidecar_bytes for done in planned.partitions] == [done.sidecar_bytes for done in written.partitions]
 
 
 async def test_force_writes_anew(tmp_path: Path) -> None:
@@ -251,13 +234,18 @@ class RefusingStore(LimitedStore):
 
 
 @pytest.mark.parametrize(
-    "error", [StorageError("the disk is full"), AccessError("writing is not permitted")], ids=["full", "forbidden"]
+    "error",
+    [StorageError("the disk is full"), StorageError("no room", path="t/_pm"), AccessError("writing is not permitted")],
+    ids=["full", "file", "forbidden"],
 )
-async def test_a_refused_write_leaves_no_sidecar(tmp_path: Path, error: Exception) -> None:
-    table = copy_parquet_partitions("interval_day", tmp_path)
+@pytest.mark.parametrize("write", [index_table, migrate_table])
+async def test_a_refused_write_leaves_no_sidecar(tmp_path: Path, error: ColdParquetError, write: Any) -> None:
+    table = copy_table("interval_day", tmp_path)
     before = files(table)
-    report = await index_table(str(table), store=RefusingStore(error))
-    assert {(done.action, done.reason) for done in report.partitions} == {("failed", f"data.parquet: {error}")}
+    report = await write(str(table), store=RefusingStore(error))
+    *refused, native = [(done.action, done.reason) for done in report.partitions]
+    file_name = "data.parquet" if error.path is None else "_pm"
+    assert (set(refused), native[0]) == ({("failed", f"{file_name}: {error.message}")}, "skipped")
     assert files(table) == before
 
 

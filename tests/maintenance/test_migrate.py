@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import coldparquet as cp
-from coldparquet.errors import FormatError, NotFoundError, StorageError
+from coldparquet.errors import FormatError, NotFoundError
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index import IndexReport, index_table
 from coldparquet.maintenance.migrate import migrate_table
-from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
@@ -77,14 +76,6 @@ async def test_the_committed_size_counts_and_not_the_length_of_the_file(tmp_path
     assert_same_rows(rows, expected_rows("o3_in_place", snapshot))
 
 
-async def test_a_sidecar_that_describes_the_committed_file_is_kept(days: Path) -> None:
-    await migrate_table(days)
-    before = contents_of(days)
-    report = await migrate_table(days)
-    assert actions(report) == ["kept"] * 4 + ["skipped"]
-    assert contents_of(days) == before
-
-
 async def test_force_writes_all_of_them_anew(days: Path) -> None:
     content = sidecar_content(first(days))
     write_sidecar(first(days), seq_txn=99)
@@ -113,17 +104,6 @@ async def test_a_sidecar_that_is_of_no_use_is_replaced(
     assert actions(report)[0] == "written"
     assert report.partitions[0].is_stale == (kind != "damaged")
     assert (first(days) / "_pm").read_bytes() == encode_sidecar(content)
-
-
-async def test_a_dry_run_writes_nothing(days: Path) -> None:
-    before = contents_of(days)
-    planned = await migrate_table(days, dry_run=True)
-    assert actions(planned) == ["would write"] * 4 + ["skipped"]
-    assert contents_of(days) == before
-    written = await migrate_table(days)
-    assert [partition.sidecar_bytes for partition in planned.partitions] == [
-        partition.sidecar_bytes for partition in written.partitions
-    ]
 
 
 @pytest.mark.parametrize("size", [0, 100, 4193])
@@ -224,18 +204,3 @@ async def test_in_an_object_store(days: Path) -> None:
     async with cp.open_table("bucket", store=store) as table:
         rows = await table.scan().to_arrow()
     assert_same_rows(rows, expected_rows("interval_day"))
-
-
-class FullStore(StoreWrapper):
-    """A disk on which nothing fits any more."""
-
-    async def put(self, path: str, data: bytes, **_options: Any) -> None:
-        raise StorageError(f"no room for {len(data)} bytes", path=path)
-
-
-async def test_a_refused_write_leaves_no_sidecar(days: Path) -> None:
-    before = contents_of(days)
-    report = await migrate_table(str(days), store=FullStore(LocalStore()))
-    assert actions(report) == ["failed"] * 4 + ["skipped"]
-    assert (report.partitions[0].reason or "").startswith("_pm: no room for")
-    assert contents_of(days) == before

@@ -58,19 +58,6 @@ async def compact(server: ColdStoreServer, *, processes: int = 1) -> PipelineRep
     )
 
 
-async def test_processes_write_what_one_process_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = ("interval_day", "interval_hour")
-    here, there = (make_lake(tmp_path / name, *tables) for name in ("here", "there"))
-    alone = await run_pipeline(IndexJob(), str(here), engine=LocalEngine(processes=1))
-    monkeypatch.setattr(run, "SMALL_ITEMS_PER_WORKER", 1)
-    together = await run_pipeline(IndexJob(), str(there), engine=LocalEngine(processes=2))
-    assert fates(together) == fates(alone)
-    assert alone.actions == {"written": partition_count(*tables)}
-    for sidecar in here.rglob("_pm"):
-        assert (there / sidecar.relative_to(here)).read_bytes() == sidecar.read_bytes()
-    assert not worker_processes()
-
-
 async def test_processes_are_as_patient_as_they_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_lake(tmp_path / "bucket", "interval_day")
     monkeypatch.setattr(run, "SMALL_ITEMS_PER_WORKER", 2)
@@ -86,6 +73,7 @@ async def test_processes_are_as_patient_as_they_are_told(tmp_path: Path, monkeyp
         attempts = Counter(request.path for request in server.requests if request.operation == "PutObject")
     assert report.count("failed") == partition_count("interval_day")
     assert set(attempts.values()) == {1}
+    assert not worker_processes()
 
 
 @pytest.mark.slow

@@ -13,12 +13,11 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import NotFoundError
-from coldparquet.maintenance.verify import verify_table
 from coldparquet.pipelines import CompactJob, ConvertJob, IndexJob, PublishJob, VerifyJob, run_pipeline
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import assert_same_rows, expected_rows, plain
-from tests.support.table_copies import contents_of, copy_table, damage, expected_of, fates, make_lake
+from tests.support.table_copies import contents_of, copy_table, expected_of, fates, make_lake
 from tests.support.written_tables import trades
 
 if TYPE_CHECKING:
@@ -30,27 +29,6 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 async def rows_of(url: Path | str, **options: object) -> pa.Table:
     async with cp.open_table(url, options=cp.ReadOptions(symbols="string"), **options) as table:  # type: ignore[arg-type]
         return await table.scan().to_arrow()
-
-
-@pytest.mark.parametrize("deep", [False, True])
-async def test_verify_finds_what_verify_table_finds(tmp_path: Path, *, deep: bool) -> None:
-    lake = make_lake(tmp_path, "interval_day", "bloom")
-    await run_pipeline(IndexJob(), str(lake))
-    bad = min((lake / "db" / "interval_day").iterdir())
-    damage(bad)
-    report = await run_pipeline(VerifyJob(deep=deep), str(lake))
-    for name in ("interval_day", "bloom"):
-        wanted = await verify_table(lake / "db" / name, deep=deep)
-        found = {
-            result.partition: [finding["kind"] for finding in result.details["findings"]]
-            for result in report.results
-            if result.table.endswith(name)
-        }
-        assert found == {
-            "": [finding.kind for finding in wanted.findings],
-            **{partition.name: [one.kind for one in partition.findings] for partition in wanted.partitions},
-        }
-    assert [result.partition for result in report.results if result.outcome == "failed"] == [bad.name]
 
 
 async def test_verify_without_looking(tmp_path: Path) -> None:

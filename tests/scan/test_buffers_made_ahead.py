@@ -1,22 +1,28 @@
-"""Buffers are made while the answers are on their way, by a thread; what goes wrong there is the reader's error."""
+"""Threads do what can be done while answers are on their way: buffers, and what only the first decoding of a process costs."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import coldparquet as cp
+import coldparquet.table
+from coldparquet.catalog.snapshot import SnapshotReader
+from coldparquet.decode.columns import decode_for_the_first_time
 from coldparquet.decode.read import new_buffer
-from coldparquet.errors import UnsupportedError
+from coldparquet.errors import NotFoundError, UnsupportedError
 from coldparquet.maintenance.index import index_table
 from coldparquet.scan import arriving
+from coldparquet.storage.local import LocalStore
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
 
-if TYPE_CHECKING:
-    from pathlib import Path
+# --- Buffers are made while the answers are on their way, by a thread; what goes wrong there is the reader's error ----
+
 
 GOLDEN = next(partition for partition in PARTITIONS if partition.table == "row_groups")
 WHERE = "id >= 500 and id < 700"
@@ -74,3 +80,60 @@ async def test_an_error_of_that_thread_reaches_the_reader(
             with pytest.raises(UnsupportedError) as caught:
                 await table.scan(["id", "half"], WHERE).to_arrow()
             assert caught.value.kind == "UnsupportedCodec"
+
+
+# --- While the first request of a table is on its way, a thread does what only the first decoding of a process costs --
+
+
+def test_it_decodes_and_filters_without_an_error() -> None:
+    decode_for_the_first_time.__wrapped__()
+
+
+async def test_a_thread_does_it_while_the_first_answer_is_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = GOLDEN.copied_to(tmp_path / "bucket" / "db")
+    done_by: list[str] = []
+    monkeypatch.setattr(
+        coldparquet.table, "decode_for_the_first_time", lambda: done_by.append(threading.current_thread().name)
+    )
+    with ColdStoreServer(tmp_path, SLOW) as server:
+        async with cp.open_partition(
+            f"s3://bucket/db/{directory.name}", storage_options=server.storage_options
+        ) as table:
+            assert [name.startswith("coldparquet-decode") for name in done_by] == [True]
+            assert await table.scan(["id"]).to_arrow()
+            assert len(done_by) == 1
+
+
+async def test_a_table_that_cannot_be_opened_leaves_no_thread_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bucket").mkdir()
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(
+        coldparquet.table, "decode_for_the_first_time", lambda: threads.append(threading.current_thread())
+    )
+    with ColdStoreServer(tmp_path, SLOW) as server:
+        with pytest.raises(NotFoundError):
+            await cp.open_partition("s3://bucket/nothing", storage_options=server.storage_options)
+        [thread] = threads
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+
+
+async def test_what_fails_at_once_leaves_no_call_to_closed_threads_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
+
+    async def fail(_: object) -> None:
+        raise NotFoundError("nothing is here")
+
+    async def close_slowly(_: object) -> None:
+        await asyncio.sleep(0.02)
+
+    monkeypatch.setattr(SnapshotReader, "read", fail)
+    monkeypatch.setattr(LocalStore, "aclose", close_slowly)
+    with pytest.raises(NotFoundError, match="nothing is here"):
+        await cp.open_table("/absent")
+    assert reported == []

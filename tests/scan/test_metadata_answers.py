@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import coldparquet as cp
 from coldparquet.errors import InvalidInputError, UnsupportedError
-from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from tests.support.questdb_tables import GOLDEN
 from tests.support.small_tables import (
@@ -28,9 +27,7 @@ from tests.support.small_tables import (
     store_of,
     trades_of,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.support.table_copies import copy_table, indexed_copy
 
 TABLES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
 COLUMNS_ASKED = 5
@@ -62,10 +59,7 @@ async def assert_answers(scan: cp.Scan, rows: pa.Table, names: list[str]) -> Non
 
 @pytest.mark.parametrize("table", TABLES)
 async def test_answers_about_genuine_tables_are_those_of_all_rows(table: str, tmp_path: Path) -> None:
-    directory = tmp_path / table
-    shutil.copytree(GOLDEN / table / "table", directory)
-    assert (await index_table(directory)).count("failed") == 0
-    async with cp.open_table(directory) as opened:
+    async with cp.open_table(await indexed_copy(table, tmp_path)) as opened:
         rows = await opened.scan().to_arrow()
         times = rows.column("ts").cast(pa.int64()).to_numpy()
         names = rows.schema.names if table.startswith("types_") else rows.schema.names[:COLUMNS_ASKED]
@@ -126,10 +120,7 @@ async def test_first_and_last_time_look_at_the_ends_only() -> None:
 
 
 async def test_the_last_time_of_a_native_partition_is_one_value(tmp_path: Path) -> None:
-    directory = tmp_path / "interval_day"
-    shutil.copytree(GOLDEN / "interval_day" / "table", directory)
-    assert (await index_table(directory)).count("failed") == 0
-    async with cp.open_table(directory) as table:
+    async with cp.open_table(await indexed_copy("interval_day", tmp_path)) as table:
         rows = await table.scan(["ts"]).to_arrow()
         before = len(table.request_log)
         assert await table.scan().last_timestamp() == rows.column("ts")[-1].as_py()
@@ -209,9 +200,7 @@ async def test_text_is_answered_from_metadata_only_where_questdb_wrote_it(tmp_pa
     async with cp.open_table("trades", store=store) as table:
         assert await table.scan().max("symbol") == "ETH"
         assert data_reasons(table.request_log) == ["row group 0: symbol"]  # the bounds of the others are no greater
-    directory = tmp_path / "symbols"
-    shutil.copytree(GOLDEN / "interval_month" / "table", directory)
-    async with cp.open_table(directory) as table:
+    async with cp.open_table(copy_table("interval_month", tmp_path)) as table:
         rows = await table.scan(["sym"]).to_arrow()
         before = len(table.request_log)
         expected = pc.min_max(plain_column(rows, "sym"))
@@ -239,9 +228,7 @@ async def test_statistics_that_are_not_to_be_believed_answer_nothing() -> None:
 
 
 async def test_values_without_order_and_unknown_columns_are_refused(tmp_path: Path) -> None:
-    directory = tmp_path / "types_all"
-    shutil.copytree(GOLDEN / "types_all" / "table", directory)
-    async with cp.open_table(directory) as table:
+    async with cp.open_table(copy_table("types_all", tmp_path)) as table:
         kinds = {field.name: field.type for field in table.schema}
         lists = [name for name, type_ in kinds.items() if pa.types.is_list(type_)]
         for name in [*lists, "long256"] if "long256" in kinds else lists:

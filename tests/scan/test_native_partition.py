@@ -7,7 +7,7 @@ import random
 import shutil
 import struct
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +29,6 @@ from coldparquet.storage.memory import MemoryStore
 from tests.support.native_partitions import NATIVE_PARTITIONS, NativePartition, native_partition, read_native
 from tests.support.questdb_tables import assert_same_rows
 from tests.support.table_copies import copy_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 every_partition = pytest.mark.parametrize("partition", NATIVE_PARTITIONS, ids=str)
 TOPS = native_partition("native_tops", 0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import coldparquet as cp
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
-from coldparquet.maintenance.index import index_table
+from coldparquet.storage.memory import MemoryStore
 from tests.support.questdb_tables import GOLDEN
 from tests.support.small_tables import (
     FIRST_DAY_US,
@@ -24,11 +24,7 @@ from tests.support.small_tables import (
     store_of,
     trades_of,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.storage.memory import MemoryStore
+from tests.support.table_copies import indexed_copy
 
 TABLES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
 COLUMNS_TRIED = 2
@@ -76,10 +72,7 @@ async def assert_ends(scan: cp.Scan, rows: pa.Table, count: int) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 async def test_the_ends_of_genuine_tables(name: str, tmp_path: Path) -> None:
-    directory = tmp_path / name
-    shutil.copytree(GOLDEN / name / "table", directory)
-    assert (await index_table(directory)).count("failed") == 0
-    async with cp.open_table(directory) as table:
+    async with cp.open_table(await indexed_copy(name, tmp_path)) as table:
         others = [column for column in table.schema.names if column != "ts"]
         columns = ["ts", *(others if name == "types_all_groups" else others[:COLUMNS_TRIED])]
         rows = await table.scan(columns).to_arrow()
@@ -92,10 +85,7 @@ async def test_the_ends_of_genuine_tables(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 async def test_latest_rows_of_genuine_tables(name: str, tmp_path: Path) -> None:
-    directory = tmp_path / name
-    shutil.copytree(GOLDEN / name / "table", directory)
-    assert (await index_table(directory)).count("failed") == 0
-    async with cp.open_table(directory) as table:
+    async with cp.open_table(await indexed_copy(name, tmp_path)) as table:
         rows = await table.scan(["ts", *[column for column in table.schema.names if column != "ts"][:11]]).to_arrow()
         symbols = [field.name for field in rows.schema if pa.types.is_dictionary(field.type)]
         others = [field.name for field in rows.schema if not _is_no_key(field.type) and field.name not in symbols]
@@ -202,10 +192,7 @@ async def test_latest_rows_stop_at_once_where_a_predicate_names_the_keys() -> No
 
 
 async def test_latest_rows_stop_where_the_table_has_no_other_symbols(tmp_path: Path) -> None:
-    directory = tmp_path / "trades"
-    shutil.copytree(GOLDEN / "row_groups" / "table", directory)
-    assert (await index_table(directory)).count("failed") == 0
-    async with cp.open_table(directory) as table:
+    async with cp.open_table(await indexed_copy("row_groups", tmp_path)) as table:
         everything = await table.scan(["color", "ts"]).to_arrow()
         before = len(table.request_log)
         rows = await table.scan(["color", "ts"]).latest_by("color")

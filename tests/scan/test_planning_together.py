@@ -6,27 +6,30 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
 from coldparquet.errors import FormatError
 from coldparquet.format import sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
+from coldparquet.plan.model import StoreSpeed
+from coldparquet.scan.model import RememberedSpeeds
+from coldparquet.scan.work import KeptShare
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import Listing, ObjectInfo
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition import write_partition
 from coldparquet_bench.planning import made_up_content, parquet_size_bytes, partition_name
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.small_tables import QuotingStore
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.storage.requests import Listing, ObjectInfo
 
 DAY_US = 86_400_000_000
 FIRST_DAY_US = 19_783 * DAY_US
@@ -192,3 +195,65 @@ def test_100_000_row_groups_are_planned_and_cut_in_500_mb() -> None:
     row_groups, peak_mb = json.loads(done.stdout)
     assert row_groups == 100_000
     assert peak_mb < 500
+
+
+# --- What one table has measured of an endpoint serves the next one that is opened there, also for how it coalesces ---
+
+
+PARTITIONS, FIRST_BYTE_S = 9, 0.01
+
+
+@pytest.fixture
+async def bucket(tmp_path: Path) -> Path:
+    for day in range(1, PARTITIONS + 1):
+        directory = tmp_path / "bucket" / "trades" / f"2024-03-{day:02}.1"
+        directory.mkdir(parents=True)
+        pq.write_table(pa.table({"size": np.arange(100)}), directory / "data.parquet")
+    await index_table(str(tmp_path / "bucket" / "trades"))
+    return tmp_path
+
+
+async def test_a_new_table_knows_how_fast_its_endpoint_is(bucket: Path) -> None:
+    with ColdStoreServer(bucket, ColdStoreOptions(first_byte_s=FIRST_BYTE_S)) as server:
+        async with cp.open_table("s3://bucket/trades", storage_options=server.storage_options) as table:
+            plan = await table.scan(["size"]).plan()
+            assert "(published for S3; not measured yet)" in plan.explain()
+            assert (await table.scan(["size"]).to_arrow()).num_rows == 100 * PARTITIONS
+        async with cp.open_table("s3://bucket/trades", storage_options=server.storage_options) as another:
+            speed = (await another.scan(["size"]).plan()).speed
+    assert speed.is_first_byte_measured
+    assert speed.first_byte_s >= FIRST_BYTE_S
+    assert not speed.is_throughput_measured  # nothing was long enough
+
+
+# --- A question that is asked again is planned as it was the first time, whatever was measured since ------------------
+
+
+SLOW, FAST = (StoreSpeed(connections=8, first_byte_s=first_byte_s) for first_byte_s in (0.5, 0.001))
+
+
+def test_a_repeated_question_has_the_speed_of_the_first_time() -> None:
+    speeds = RememberedSpeeds()
+    assert speeds.speed_for(("price > 1",), SLOW) is SLOW
+    assert speeds.speed_for(("price > 2",), FAST) is FAST
+    assert speeds.speed_for(("price > 1",), FAST) is SLOW
+
+
+def test_only_the_newest_questions_are_remembered() -> None:
+    speeds = RememberedSpeeds()
+    for number in range(2_000):
+        speeds.speed_for((number,), SLOW)
+    assert speeds.speed_for((0,), FAST) is FAST
+    assert speeds.speed_for((1_999,), FAST) is SLOW
+
+
+def test_a_scan_is_kept_as_a_whole_or_not_at_all() -> None:
+    fitting = KeptShare(100, planned_bytes=100)
+    assert [fitting.takes(50), fitting.takes(50)] == [True, True]
+    too_large = KeptShare(100, planned_bytes=101)
+    assert not too_large.takes(1)
+
+
+def test_of_a_scan_with_an_unknown_end_the_beginning_is_kept() -> None:
+    share = KeptShare(100, planned_bytes=None)
+    assert [share.takes(60), share.takes(60), share.takes(1)] == [True, False, False]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +14,9 @@ import coldparquet as cp
 from coldparquet.errors import BudgetExceededError
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.table_scan import Scan
 from tests.support.archive_store import ArchiveStore
 from tests.support.request_logs import data_requests
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from coldparquet.table_scan import Scan
 
 DAYS, ROWS, ROW_GROUPS = 3, 4_000, 8
 DAY_US, FIRST_DAY_US = 86_400_000_000, 19_783 * 86_400_000_000  # 2024-03-01

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,15 +22,10 @@ from coldparquet.maintenance.pack import pack_table
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.table_scan import Scan
 from coldparquet.write import append_rows
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import GOLDEN
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from coldparquet.table_scan import Scan
 
 ROWS = 2_000
 DAY = "2024-03-01"

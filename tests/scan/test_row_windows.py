@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,10 +19,6 @@ from coldparquet.write import WriteOptions, write_partition
 from tests.support.growing_tables import GrowingTable
 from tests.support.questdb_tables import GOLDEN
 from tests.support.written_tables import SECOND_US, assert_same_rows, trades
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 ROWS = 6_000
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +24,6 @@ from coldparquet.scan.arriving import PartitionFetches
 from coldparquet.scan.memory import Lease, Quota
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.simulator.faults import FaultRule
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROW_GROUPS, ROW_GROUP_ROWS = 3, 50_000
 EACH_ALONE = cp.ReadOptions(max_request_bytes=1_800_000)

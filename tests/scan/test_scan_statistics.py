@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +16,15 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import StorageError
 from coldparquet.maintenance.index import index_table
+from coldparquet.plan.model import ReadPlan, Technique
 from coldparquet.prices import PriceTable
-from coldparquet.storage.log import note_answer
+from coldparquet.scan.stats import request_dollars
+from coldparquet.storage.log import RequestRecord, note_answer
 from coldparquet.storage.memory import MemoryStore
-
-if TYPE_CHECKING:
-    from coldparquet.storage.log import RequestRecord
-    from coldparquet.storage.requests import FetchedRange, RangeRequest
+from coldparquet.storage.requests import FetchedRange, RangeRequest
+from coldparquet.write import WriteOptions, write_partition
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
+from tests.support.questdb_tables import PARTITIONS
 
 ROWS, ROW_GROUPS, DAYS = 6_000, 6, 4
 DAY_US = 86_400_000_000
@@ -250,3 +254,157 @@ def test_blocking_scans_tell_the_same(store: ClassedStore) -> None:
         data = [record.reason for record in scan.request_log if record.role == "data"]
         assert data
         assert all("price" in reason for reason in data)
+
+
+# --- What `Scan.stats` says, beside what the server saw and would put on its invoice ----------------------------------
+
+
+GOLDEN = next(partition for partition in PARTITIONS if partition.table == "row_groups")
+DATA = "*/data.parquet"
+UNKEPT = cp.StoreOptions(cache_limit_bytes=0, hedging=False)
+
+
+@pytest.fixture
+async def url(tmp_path: Path) -> str:
+    partition = GOLDEN.copied_to(tmp_path / "bucket" / "db")
+    await index_table(partition)
+    return f"s3://bucket/db/{partition.name}"
+
+
+@pytest.mark.parametrize("storage_class", ["STANDARD", "STANDARD_IA", "GLACIER_IR"])
+async def test_dollars_are_those_of_the_invoice(url: str, tmp_path: Path, storage_class: str) -> None:
+    options = ColdStoreOptions(storage_classes={"*": storage_class})
+    with ColdStoreServer(tmp_path, options) as server:
+        async with cp.open_partition(url, storage_options=server.storage_options, store_options=UNKEPT) as table:
+            opened = [request_dollars(record, PriceTable.default()) for record in table.request_log]
+            scan = table.scan(["id", "half"], "id >= 300")
+            await scan.to_arrow()
+            assert await scan.count() > 0
+            assert scan.stats.dollars is not None
+            assert sum(dollars or 0 for dollars in opened) + scan.stats.dollars == pytest.approx(
+                server.invoice().dollars
+            )
+            classes = {record.storage_class for record in scan.request_log if record.operation == "get"}
+            assert classes == {None if storage_class == "STANDARD" else storage_class}
+
+
+async def test_what_goes_wrong_is_counted_and_what_the_store_spoils_is_free(url: str, tmp_path: Path) -> None:
+    with ColdStoreServer(tmp_path, ColdStoreOptions(storage_classes={"*": "STANDARD_IA"})) as server:
+        async with cp.open_partition(url, storage_options=server.storage_options, store_options=UNKEPT) as table:
+            scan = table.scan(["id", "half"], "id >= 300")
+            await scan.plan()
+            planned = scan.stats
+            server.reset()
+            server.set_faults(
+                FaultRule("slow-down", path=DATA, times=1),
+                FaultRule("too-many-requests", path=DATA, times=1),
+                FaultRule("cut-body", path=DATA, times=1),
+            )
+            rows = await scan.to_arrow()
+            stats, log = scan.stats, scan.request_log
+    assert rows.column("id").to_pylist() == list(range(300, GOLDEN.row_count + 1))
+    assert stats.request_count - planned.request_count == len(server.requests)
+    assert stats.retries == 3
+    assert max(record.attempt for record in log) > 1
+    assert {record.http_status for record in log if record.status != "ok"} == {503, 429, 206}
+    assert (stats.dollars or 0) - (planned.dollars or 0) == pytest.approx(server.invoice().dollars)
+    assert stats.fetched_bytes - planned.fetched_bytes == sum(
+        served.bytes_sent for served in server.requests if served.status == 206
+    )
+
+
+async def test_first_bytes_are_noted_when_they_come(tmp_path: Path) -> None:
+    file = tmp_path / "bucket" / "large.parquet"
+    file.parent.mkdir()
+    pq.write_table(pa.table({"value": np.random.default_rng(1).normal(size=100_000)}), file, compression="none")
+    with ColdStoreServer(tmp_path, ColdStoreOptions(first_byte_s=0.05, bandwidth_bytes_per_s=1e6)) as server:
+        async with cp.open_partition(
+            "s3://bucket/large.parquet", storage_options=server.storage_options, store_options=UNKEPT
+        ) as table:
+            scan = table.scan(options=cp.ReadOptions(goal="few-requests"))
+            await scan.to_arrow()
+    [data] = [record for record in scan.request_log if record.role == "data"]
+    assert data.first_byte_s is not None
+    assert data.first_byte_s - data.started_s >= 0.05
+    transfer_s = data.fetched_bytes / 1e6
+    assert data.finished_s - data.first_byte_s >= 0.3 * transfer_s  # busy machines notice the first byte late
+    assert data.fetched_bytes >= 800_000
+
+
+async def test_what_the_cache_answers_is_a_hit_and_no_request(url: str, tmp_path: Path) -> None:
+    with ColdStoreServer(tmp_path) as server:
+        async with cp.open_partition(url, storage_options=server.storage_options) as table:
+            first, again = (table.scan(["id", "half"], "id >= 300") for _ in range(2))
+            rows = await first.to_arrow()
+            assert (await again.to_arrow()).equals(rows)
+    assert first.stats.cache_hits == 0
+    assert (again.stats.request_count, again.stats.fetched_bytes, again.stats.dollars) == (0, 0, 0.0)
+    assert again.stats.cache_hits > 0
+    assert again.stats.cache_hit_bytes == again.stats.wanted_bytes + again.stats.gap_bytes
+    assert again.stats.times_physical_limit is None
+
+
+# --- What plans say of techniques, on a table that has bloom filters and small pages ----------------------------------
+
+
+PLANNED_DAYS, PLANNED_ROWS = 3, 4_000
+OPTIONS = WriteOptions(row_group_rows=1_000, page_rows=100, pages=True, bloom_columns=("id",))
+
+
+@pytest.fixture
+async def table_path(tmp_path: Path) -> Path:
+    """Three days of four row groups: even numbers in no order, all different, as large everywhere."""
+    ids = np.random.default_rng(5).permutation(PLANNED_DAYS * PLANNED_ROWS).reshape(PLANNED_DAYS, PLANNED_ROWS) * 2
+    for number in range(PLANNED_DAYS):
+        day = datetime(2024, 3, 1 + number, tzinfo=UTC)
+        times = pa.array([day + timedelta(seconds=20 * row) for row in range(PLANNED_ROWS)], pa.timestamp("us", "UTC"))
+        fields: list[pa.Field[Any]] = [
+            pa.field("ts", times.type, nullable=False), pa.field("id", pa.int64()), pa.field("x", pa.float64())
+        ]  # fmt: skip
+        rows = pa.table([times, ids[number], np.arange(PLANNED_ROWS) / 7], schema=pa.schema(fields))
+        await write_partition(tmp_path / f"{day:%Y-%m-%d}.1", rows, timestamp="ts", options=OPTIONS)
+    return tmp_path
+
+
+async def plan_of(path: Path, where: str, **options: object) -> ReadPlan:
+    async with cp.open_table(path, options=cp.ReadOptions(**options)) as table:  # type: ignore[arg-type]
+        return await table.scan(["ts", "x"], where).plan()
+
+
+def named(plan: ReadPlan, name: str) -> list[Technique]:
+    return [technique for read in plan.partitions for technique in read.techniques if technique.name == name]
+
+
+async def test_bloom_filters_of_all_partitions(table_path: Path) -> None:
+    plan = await plan_of(table_path, "id = 11999 or id = 5000")
+    assert sum(technique.considered for technique in named(plan, "bloom filter")) == PLANNED_DAYS * 4
+    ruled_out = sum(technique.affected for technique in named(plan, "bloom filter"))
+    assert ruled_out == PLANNED_DAYS * 4 - sum(read.row_groups_read for read in plan.partitions) > 0
+    assert f"bloom filter  ruled out {ruled_out} of 12 row groups in 3 partitions" in plan.explain()
+
+
+async def test_what_blooms_did_not_drop_is_not_listed(table_path: Path) -> None:
+    plan = await plan_of(table_path, "id = 5000 and x >= 0")
+    dropped = [one for read in plan.partitions for one in read.dropped if one.reason.startswith("the bloom filter")]
+    assert {one.reason for one in dropped} == {"the bloom filter for id = 5000"}
+    assert all(one.row_groups for one in dropped)
+
+
+async def test_pages_leave_out_rows(table_path: Path) -> None:
+    plan = await plan_of(table_path, "ts < '2024-03-01T00:10:00'", page_index="always")
+    [index] = named(plan, "page index")
+    assert (index.affected, index.considered, index.unit) == (900, 1_000, "rows")
+    assert "page index    left out 900 of 1,000 rows: " in plan.explain()
+
+
+async def test_partitions_of_which_nothing_is_left_have_no_page_index(table_path: Path) -> None:
+    plan = await plan_of(table_path, "id = 5000")
+    for read in plan.partitions:
+        assert any(technique.name == "page index" for technique in read.techniques) == (read.row_groups_read > 0)
+
+
+async def test_late_reading_counts_row_groups(table_path: Path) -> None:
+    plan = await plan_of(table_path, "id > 100 and id < 20000", late_materialisation="always")
+    assert {(one.affected, one.considered, one.reason) for one in named(plan, "late reading")} == {(4, 4, "asked for")}
+    text = "late reading fetches the condition's columns first for 12 of 12 row groups in 3 partitions: asked for"
+    assert text in " ".join(plan.explain().split())

@@ -21,7 +21,7 @@ from coldparquet_testing.store_contract import request_for
 from tests.support.http_servers import Script, client_has_gone, raw, refuse, respond
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable
 
     from coldparquet.storage.requests import FetchedRange
     from tests.support.http_servers import Answer
@@ -140,7 +140,7 @@ async def test_range_behind_the_end_is_empty(script: Script, found: Object) -> N
 
 async def test_no_connection_means_that_nothing_was_sent(found: Object) -> None:
     nowhere = Object(found.kind, "http://127.0.0.1:9")
-    calls = [nowhere.get(ByteRange(0, 4))]
+    calls: list[Awaitable[object]] = [nowhere.get(ByteRange(0, 4))]
     if found.kind == "s3":
         calls.append(nowhere.store.put(found.path, b"abc", overwrite=False))
     option = "endpoint_url" if found.kind == "s3" else "the URL"

@@ -27,6 +27,11 @@ class GoldenPartition:
     def __str__(self) -> str:
         return f"{self.table}/{self.name}"
 
+    @property
+    def file(self) -> Path:
+        """Its Parquet file."""
+        return self.directory / "data.parquet"
+
     def expected(self) -> pa.Table:
         """Return the rows that QuestDB answers for the partition."""
         return expected_rows(self.table).slice(self.first_row, self.row_count)

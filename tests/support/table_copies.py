@@ -19,6 +19,7 @@ from coldparquet.format.sidecar_writer import FooterSpec, SidecarContent, encode
 from coldparquet.format.table_metadata import MetadataSlot, encode_table_metadata, parse_table_metadata
 from coldparquet.format.txn import encode_txn, parse_txn, replace_partitions
 from coldparquet.format.type_codes import parse_type_name
+from coldparquet.maintenance.index import index_table
 from coldparquet.opening import open_table
 from coldparquet.pipelines import PipelineReport
 from coldparquet.storage.base import ObjectStore
@@ -35,6 +36,13 @@ def copy_table(name: str, directory: Path, *, snapshot: str | None = None) -> Pa
     if snapshot is not None:
         for file in ("_txn", "_meta", "_cv"):
             shutil.copyfile(GOLDEN / name / "expected" / "snapshots" / snapshot / file, copied / file)
+    return copied
+
+
+async def indexed_copy(name: str, directory: Path) -> Path:
+    """Copy a golden table, and write sidecars for all of its Parquet partitions."""
+    copied = copy_table(name, directory)
+    assert (await index_table(copied)).count("failed") == 0
     return copied
 
 

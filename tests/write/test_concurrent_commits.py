@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.support.crash_points import UnflushedFiles
 
 import coldparquet as cp
 from coldparquet.catalog.table_files import TableFiles, read_table_files
@@ -21,6 +20,7 @@ from coldparquet.write import WriteOptions, append_rows, replace_row_groups, wri
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet.write.files import LocalFiles
 from coldparquet.write.versions import commit_partitions
+from tests.support.power_cut import UnflushedFiles
 from tests.support.table_files import make_meta, make_txn
 from tests.support.written_tables import SECOND_US, directories
 

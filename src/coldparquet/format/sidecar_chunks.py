@@ -93,7 +93,7 @@ class BlockTable:
                 field=field,
                 row_group=row_group,
             )
-        return values.astype(np.int64)
+        return values.view(np.int64)
 
 
 class ChunkColumn:
@@ -191,17 +191,25 @@ class RawBounds:
 
     def __init__(self, blocks: BlockTable, chunks: npt.NDArray[np.void], *, is_max: bool) -> None:
         self._blocks = blocks
-        self._flags: npt.NDArray[np.uint8] = chunks["stat_flags"] >> np.uint8(layout.STAT_MAX_SHIFT * is_max)
-        """The three flags of this side in the low bits."""
-        self._sizes: npt.NDArray[np.uint8] = chunks["stat_sizes"]
+        self._chunks = chunks
         self._is_max = is_max
-        self.raw: npt.NDArray[np.uint64] = _read_only(chunks["max" if is_max else "min"].copy())
+
+    @cached_property
+    def raw(self) -> npt.NDArray[np.uint64]:
         """The stored word: the bytes in little-endian order, or the reference to out-of-line bytes."""
+        return _read_only(self._chunks["max" if self._is_max else "min"].copy())
+
+    @cached_property
+    def _flags(self) -> npt.NDArray[np.uint8]:
+        """The three flags of this side in the low bits."""
+        flags: npt.NDArray[np.uint8] = self._chunks["stat_flags"]
+        return flags >> np.uint8(layout.STAT_MAX_SHIFT) if self._is_max else flags
 
     @cached_property
     def inline_size(self) -> npt.NDArray[np.uint8]:
         """Byte length of inline bounds as stored; only byte strings need it, and it may be wrong."""
-        return self._sizes >> np.uint8(layout.STAT_SIZE_BITS) if self._is_max else self._sizes & np.uint8(0x0F)
+        sizes: npt.NDArray[np.uint8] = self._chunks["stat_sizes"]
+        return sizes >> np.uint8(layout.STAT_SIZE_BITS) if self._is_max else sizes & np.uint8(0x0F)
 
     @cached_property
     def present(self) -> npt.NDArray[np.bool_]:

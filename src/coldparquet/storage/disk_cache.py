@@ -247,6 +247,7 @@ class DiskCache:
         return root / _FILE
 
     def _make_anew(self) -> None:
+        """Remove the file. Others that have it open go on with what was removed: at worst they damage the new one again."""
         self._close()
         path = self._prepare()
         for suffix in ("", "-wal", "-shm"):

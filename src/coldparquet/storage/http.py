@@ -343,7 +343,7 @@ class HttpClient:
         started_s: float,
         redact: Callable[[str], str] = str,
         has_own_timeout: bool = False,
-        **advice: str,
+        advice: Mapping[str, str] | None = None,
     ) -> Answer | Refusal:
         """Let ``send`` send a request and ``take`` read an accepted answer; return what any other answer says.
 
@@ -372,7 +372,7 @@ class HttpClient:
             raise
         except CONNECTION_FAILURES as error:
             elapsed_s = time.monotonic() - started_s
-            failure = connection_error(error, path=call.path, elapsed_s=elapsed_s, **advice, **call.facts)
+            failure = connection_error(error, path=call.path, elapsed_s=elapsed_s, **(advice or {}), **call.facts)
         raise failure
 
     async def _session(self, *, is_hedge: bool) -> aiohttp.ClientSession:

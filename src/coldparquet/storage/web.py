@@ -203,7 +203,7 @@ class WebConnection:
 
         call = replace(call, accepted=call.accepted | _REDIRECTIONS)
         return await client.exchange(
-            call, send, take_or_follow, started_s=started_s, has_own_timeout=self._has_own_timeout, **_ADVICE
+            call, send, take_or_follow, started_s=started_s, has_own_timeout=self._has_own_timeout, advice=_ADVICE
         )
 
     def _arguments(self, call: HttpCall, url: URL, *, is_home: bool) -> dict[str, Any]:

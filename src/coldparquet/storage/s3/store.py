@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
+from coldparquet.storage.base import PlainStore
 from coldparquet.storage.http import RANGE_ANSWERS, may_be_whole, range_headers, read_xml, take_ranged_answer
 from coldparquet.storage.http_errors import parse_refusal, refusal_error
 from coldparquet.storage.refusals import already_exists, version_gone
@@ -38,7 +39,7 @@ _CONFLICTS = frozenset({HTTPStatus.CONFLICT, HTTPStatus.PRECONDITION_FAILED})
 _CONFLICT_CODES = frozenset({"PreconditionFailed", "ConditionalRequestConflict"})
 
 
-class S3Store:
+class S3Store(PlainStore):
     """An :class:`~coldparquet.storage.base.ObjectStore` over S3. Paths are ``bucket/key``.
 
     Nothing is looked up before the first request. The store belongs to the event loop that makes it.
@@ -54,6 +55,8 @@ class S3Store:
     Raises:
         InvalidInputError: An option is unknown or cannot be meant.
     """
+
+    has_storage_classes = has_version_listings = has_spare_connections = True
 
     def __init__(
         self,
@@ -72,21 +75,6 @@ class S3Store:
     def label(self) -> str:
         """``s3 (eu-west-1)`` or ``s3 (http://127.0.0.1:9000)``."""
         return self._connection.label
-
-    @property
-    def has_storage_classes(self) -> bool:
-        """True; other servers that speak S3 at least say so."""
-        return True
-
-    @property
-    def has_version_listings(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def has_spare_connections(self) -> bool:
-        """True."""
-        return True
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range, clipped at the end of the object. 1 request. See :class:`ObjectStore` for the errors."""
@@ -116,9 +104,6 @@ class S3Store:
 
         call = object_call("HEAD", path, self._version_of(path), headers=s3_xml.ASK_FOR_CHECKSUM)
         return await self._connection.exchange(call, take)
-
-    async def infos_at_hand(self, paths: Sequence[str]) -> None:
-        """Tell nothing: it takes requests."""
 
     async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
         """List one level. 1 request per 1,000 entries. See :class:`ObjectStore` for the errors."""
