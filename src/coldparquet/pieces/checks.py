@@ -130,7 +130,8 @@ def check_content(content: PieceContent) -> None:
     """Check the partitions and reads of a piece; for errors see :func:`refuses_nonsense`."""
     _require(0 <= content.output_column_count <= len(content.columns), "it has not as many columns as it says")
     indexes = [column.index for column in content.columns]
-    _require(len(set(indexes)) == len(indexes), "it has a column twice")
+    names = {column.name for column in content.columns}
+    _require(len(set(indexes)) == len(names) == len(indexes), "it has a column twice")
     if content.predicate is not None:
         check_predicate(content.predicate, content.columns)
     for share in content.shares:
