@@ -233,3 +233,22 @@ async def test_cancelling_and_failing_anywhere_leaves_no_slot_behind(seed: int) 
     assert 1 <= most <= 3
     await pass_through(limit, None)
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_question_with_late_turns_is_not_overtaken_by_others_forever() -> None:
+    limit = InFlightLimit(max_requests=1, max_bytes=1_000)
+    await limit.enter(10)
+    admitted: list[str] = []
+
+    async def wait(question: str, turn: int) -> None:
+        await limit.enter(10, turn=turn, question=question)
+        admitted.append(f"{question}{turn}")
+        limit.leave(10, sent_in=0, error=None)
+
+    order = [("export", 500), ("short", 0), ("export", 400), ("short", 1), ("export", 450)]
+    waiting = [asyncio.create_task(wait(question, turn)) for question, turn in order]
+    await asyncio.sleep(0)
+    limit.leave(10, sent_in=0, error=None)
+    await asyncio.gather(*waiting)
+    # Places go by arrival; each question fills its own by turns.
+    assert admitted == ["export400", "short0", "export450", "short1", "export500"]

@@ -106,10 +106,10 @@ class CachedStore(StoreWrapper):
         return replace(held, is_from_cache=True)
 
     async def _share(self, request: RangeRequest) -> FetchedRange:
-        """Fetch a range, or wait for somebody who is fetching it already."""
-        question = replace(request, reason="", role="metadata", may_be_kept=True)  # all but what it is for
+        """Fetch a range, or wait for the request that fetches it already."""
+        question = replace(request, reason="", role="metadata", may_be_kept=True, turn=0)  # all but what it is for
         while (in_flight := self._in_flight.get(question)) is not None:
-            await asyncio.wait([in_flight])  # whoever gives up must not take the answer from the others
+            await asyncio.wait([in_flight])  # one that gives up must not take the answer from the others
             if not in_flight.cancelled():
                 answer = in_flight.result()
                 note_cache_hit(len(answer.data))

@@ -102,6 +102,27 @@ _warned_of = set[str]()
 """Directories of which this process has said that they are of no use."""
 
 
+_caches = weakref.WeakSet["DiskCache"]()
+_closed_for_fork: list[DiskCache] = []
+
+
+def _before_fork() -> None:
+    """Close all files: SQLite's connections and locks must not be carried into a child. The next call opens them again."""
+    for cache in tuple(_caches):
+        cache.lock.acquire()
+        cache.close_locked()
+        _closed_for_fork.append(cache)
+
+
+def _after_fork() -> None:
+    while _closed_for_fork:
+        _closed_for_fork.pop().lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+
 class DiskCache:
     """Ranges of objects, each object of one version, in a file. Safe to use from many threads and processes.
 
@@ -118,9 +139,10 @@ class DiskCache:
         self.problem: str | None = None
         """Why nothing more is kept, for people; None while all is well."""
         self._directory = directory
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._is_of_use = True
+        _caches.add(self)
 
     def find(
         self, key: CacheKey, asked: ByteRange | SuffixRange | None, etag: str | None = None
@@ -168,12 +190,12 @@ class DiskCache:
 
     def close(self) -> None:
         """Close the file; the next call opens it again."""
-        with self._lock:
-            self._close()
+        with self.lock:
+            self.close_locked()
 
     def _run(self, work: Callable[[sqlite3.Cursor], _Result], *, writes: bool = False) -> _Result | None:
         """Run a transaction; None where the file is of no use, or other processes use it for too long."""
-        with self._lock:
+        with self.lock:
             try:
                 try:
                     return self._transact(work, writes=writes)
@@ -248,7 +270,7 @@ class DiskCache:
 
     def _make_anew(self) -> None:
         """Remove the file. Others that have it open go on with what was removed: at worst they damage the new one again."""
-        self._close()
+        self.close_locked()
         path = self._prepare()
         for suffix in ("", "-wal", "-shm"):
             if path is not None:
@@ -256,7 +278,8 @@ class DiskCache:
                     path.with_name(path.name + suffix).unlink()
         self._prepare()
 
-    def _close(self) -> None:
+    def close_locked(self) -> None:
+        """Close the file; the caller holds the lock."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import ColdParquetError, InvalidInputError
 from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.log import current_ledger
 from coldparquet.storage.retry import is_throttled
 
 if TYPE_CHECKING:
@@ -28,7 +30,10 @@ SMALL_LIMIT = 8
 
 
 class InFlightLimit:
-    """Admits requests by their turns, those of one turn in order of arrival: metadata, and the rows that are needed next.
+    """Admits requests in order of arrival, so that each question gets its share.
+
+    The places of a question go to its requests by their turns:
+    metadata first, then the rows that are needed next.
 
     While the first one does not fit, all behind it wait, even smaller ones: otherwise they could hold it back forever.
 
@@ -44,8 +49,10 @@ class InFlightLimit:
     def __init__(self, *, max_requests: int, max_bytes: int) -> None:
         self._max_requests = max_requests
         self._max_bytes = max_bytes
-        self._waiting: list[_Waiting] = []
-        """A heap."""
+        self._places: deque[object] = deque()
+        """One for each request that waits, in order of arrival: the question that it belongs to."""
+        self._waiting: dict[object, list[_Waiting]] = {}
+        """By question: a heap of its requests."""
         self._numbers = count()
         self._is_closed = False
         self._successes = 0
@@ -65,10 +72,10 @@ class InFlightLimit:
         """Refuse every request from now on, also those that wait."""
         self._is_closed = True
 
-    async def enter(self, size_bytes: int, *, turn: int = 0) -> int:
+    async def enter(self, size_bytes: int, *, turn: int = 0, question: object = None) -> int:
         """Wait until a request fits and count it in; :meth:`leave` counts it out."""
-        if self._waiting or not self._fits(size_bytes):
-            await self._wait(size_bytes, turn)
+        if self._places or not self._fits(size_bytes):
+            await self._wait(size_bytes, turn, question)
         else:
             self._count_in(size_bytes)
         if self._is_closed:
@@ -89,9 +96,10 @@ class InFlightLimit:
                 self.limit = max(1, self.limit // 2)
         self._count_out(size_bytes)
 
-    async def _wait(self, size_bytes: int, turn: int) -> None:
+    async def _wait(self, size_bytes: int, turn: int, question: object) -> None:
         waiting = _Waiting(turn, next(self._numbers), size_bytes, asyncio.get_running_loop().create_future())
-        heapq.heappush(self._waiting, waiting)
+        self._places.append(question)
+        heapq.heappush(self._waiting.setdefault(question, []), waiting)
         self._admit()
         try:
             await waiting.admitted
@@ -123,14 +131,18 @@ class InFlightLimit:
         return self.request_count < self.limit and self.byte_count + size_bytes <= self._max_bytes
 
     def _admit(self) -> None:
-        while self._waiting:
-            waiting = self._waiting[0]
+        while self._places:
+            question = self._places[0]
+            waiting = self._waiting[question][0]
             if not waiting.admitted.cancelled():
                 if not self._fits(waiting.size_bytes):
                     return
                 self._count_in(waiting.size_bytes)
                 waiting.admitted.set_result(None)
-            heapq.heappop(self._waiting)
+            self._places.popleft()
+            heapq.heappop(self._waiting[question])
+            if not self._waiting[question]:
+                del self._waiting[question]
 
 
 @dataclass(order=True, frozen=True, slots=True)
@@ -150,19 +162,20 @@ class Slot:
     Args:
         limit: Who admits it.
         size_bytes: Bytes that it may bring or send.
-        turn: Requests of lower turns are admitted first.
+        turn: Of one question, requests of lower turns are admitted first.
     """
 
-    __slots__ = ("_limit", "_sent_in", "_size_bytes", "_turn")
+    __slots__ = ("_limit", "_question", "_sent_in", "_size_bytes", "_turn")
 
     def __init__(self, limit: InFlightLimit, size_bytes: int = 0, turn: int = 0) -> None:
         self._limit = limit
+        self._question = current_ledger()
         self._size_bytes = size_bytes
         self._sent_in = 0
         self._turn = turn
 
     async def __aenter__(self) -> None:
-        self._sent_in = await self._limit.enter(self._size_bytes, turn=self._turn)
+        self._sent_in = await self._limit.enter(self._size_bytes, turn=self._turn, question=self._question)
 
     async def __aexit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
@@ -177,7 +190,8 @@ MAX_BYTES_IN_FLIGHT = 256 * 1024 * 1024
 class LimitedStore(StoreWrapper):
     """Hold back requests while too many are in flight, or too many bytes; see there for their order.
 
-    It is the only limit of requests: neither scans nor pools of connections have one of their own. How many are too many follows the store, see :class:`~coldparquet.storage.limit.InFlightLimit`.
+    It is the only limit of requests: neither scans nor pools of connections have one of their own. How many are too many
+    follows the store, see :class:`~coldparquet.storage.limit.InFlightLimit`.
 
     Once closed it sends nothing any more, neither new requests nor those that it held back: the store within might
     open new connections for them, which nobody would close.
