@@ -330,3 +330,22 @@ def test_a_path_that_leads_nowhere_fails_nothing_and_is_warned_of_once(
         assert cache.problem is not None
     records = [(record.name, record.levelno, record.getMessage()) for record in caplog.records]
     assert records == [("coldparquet", logging.WARNING, cache.problem)]
+
+
+def test_a_child_may_be_forked_while_the_file_is_open(cache: DiskCache, directory: str) -> None:
+    write(cache, "before")
+
+    def child() -> None:
+        for number in range(50):
+            write(cache, f"child {number}")
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    for number in range(50):
+        write(cache, f"parent {number}")
+        cache.close()
+    process.join(30)
+    assert process.exitcode == 0
+    assert execute(directory, "PRAGMA integrity_check") == [("ok",)]
+    names = ["before", *(f"{who} {number}" for who in ("parent", "child") for number in range(50))]
+    assert sum(read(cache, name) == CONTENT for name in names) == len(names)
