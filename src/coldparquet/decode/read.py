@@ -28,7 +28,7 @@ ReadBuffer: TypeAlias = PlacedBuffer | RowGroupInPlace
 def new_buffer(read: Read) -> PlacedBuffer:
     """Make the buffer of one read, complete except for the bytes of its requests."""
     if read.data.decoder == "native":
-        return PlacedBuffer(int((read.piece_stops - read.piece_starts).sum()))
+        return PlacedBuffer(read.bytes_wanted)
     return new_row_group_buffer(read)
 
 
@@ -60,7 +60,7 @@ def decode_read(
 def decoded_bytes(read: Read) -> int:
     """Estimate the decoded size of the columns of one read, except deferred ones."""
     if read.data.decoder == "native":  # symbols are not longer than their keys
-        return int((read.piece_stops - read.piece_starts).sum())
+        return read.bytes_wanted
     row_bytes = float(read.chunks["decoded_bytes"].sum()) / max(read.row_group_rows, 1)
     for column, value in zip(read.made_columns, read.made_values, strict=True):
         row_bytes += made_row_bytes(read.data.columns[column].type, value)

@@ -64,8 +64,8 @@ class BlockTable:
         first_words = self.first_words[row_groups, np.newaxis]
         return _read_only(chunks[first_words + (1 + layout.CHUNK_WORDS * columns)].view(layout.COLUMN_CHUNK.dtype))
 
-    def chunk_field(self, field: str) -> npt.NDArray[Any]:
-        """Return one field of every chunk as stored, shape (row groups, columns)."""
+    def chunk_field(self, field: str, column: int | None = None) -> npt.NDArray[Any]:
+        """Return one field as stored, of every chunk, shape (row groups, columns), or of a column's, shape (row groups,)."""
         # A view of the chunks of the block that would begin at each word.
         reach_words = 1 + layout.CHUNK_WORDS * self.column_count
         shape = (max(len(self.words) - reach_words + 1, 0), self.column_count)
@@ -73,7 +73,7 @@ class BlockTable:
         offset = layout.WORD_BYTES + layout.COLUMN_CHUNK.offset(field)
         kind = layout.COLUMN_CHUNK.dtype[field]
         fields: npt.NDArray[Any] = np.ndarray(shape, kind, self.words, offset if shape[0] else 0, strides)
-        return fields[self.first_words]
+        return _read_only(fields[self.first_words] if column is None else fields[self.first_words, column])
 
     def offset_of(self, row_group: int, column: int, field: str) -> int:
         """Return the byte offset in the file of one field of one chunk."""
@@ -108,20 +108,20 @@ class ChunkColumn:
         self._blocks = blocks
         self.column_index = column_index
 
-    @cached_property
+    @property
     def stored(self) -> npt.NDArray[np.void]:
-        """The chunks as stored and unchecked: `sidecar_layout.COLUMN_CHUNK`, shape (row groups,)."""
+        """The chunks as stored and unchecked: `sidecar_layout.COLUMN_CHUNK`, shape (row groups,). Copied by each use."""
         return self._blocks.chunks(slice(None), np.array([self.column_index], np.intp))[:, 0]
 
-    @property
+    @cached_property
     def codec(self) -> npt.NDArray[np.uint8]:
         """Compression codec as stored; numbers above 7 are not Parquet codecs."""
-        return self.stored["codec"]
+        return self._field("codec")
 
-    @property
+    @cached_property
     def encodings(self) -> npt.NDArray[np.uint8]:
         """Mask of `sidecar_layout.ENCODING_*`."""
-        return self.stored["encodings"]
+        return self._field("encodings")
 
     @cached_property
     def num_values(self) -> npt.NDArray[np.int64]:
@@ -146,7 +146,7 @@ class ChunkColumn:
     @cached_property
     def has_null_count(self) -> npt.NDArray[np.bool_]:
         """Whether the number of nulls is known."""
-        return _have(self.stored["stat_flags"], layout.STAT_NULL_COUNT_PRESENT)
+        return _have(self._field("stat_flags"), layout.STAT_NULL_COUNT_PRESENT)
 
     @cached_property
     def distinct_count(self) -> npt.NDArray[np.int64]:
@@ -156,23 +156,25 @@ class ChunkColumn:
     @cached_property
     def has_distinct_count(self) -> npt.NDArray[np.bool_]:
         """Whether the number of distinct values is known."""
-        return _have(self.stored["stat_flags"], layout.STAT_DISTINCT_COUNT_PRESENT)
+        return _have(self._field("stat_flags"), layout.STAT_DISTINCT_COUNT_PRESENT)
 
     @cached_property
     def min(self) -> RawBounds:
         """Lower bounds."""
-        return RawBounds(self._blocks, self.stored, is_max=False)
+        return RawBounds(self._blocks, self.column_index, is_max=False)
 
     @cached_property
     def max(self) -> RawBounds:
         """Upper bounds."""
-        return RawBounds(self._blocks, self.stored, is_max=True)
+        return RawBounds(self._blocks, self.column_index, is_max=True)
+
+    def _field(self, field: str) -> npt.NDArray[Any]:
+        return self._blocks.chunk_field(field, self.column_index)
 
     def _count(self, field: str, known: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.int64]:
-        values = self.stored[field]
         if known is not None and not known.any():
             return _read_only(np.zeros(len(known), np.int64))
-        counts = self._blocks.counts(values, field, self.column_index)
+        counts = self._blocks.counts(self._field(field), field, self.column_index)
         return _read_only(counts if known is None else np.where(known, counts, 0))
 
 
@@ -185,30 +187,30 @@ class RawBounds:
 
     Args:
         blocks: The blocks of the snapshot.
-        chunks: The chunks of the column as stored.
+        column_index: A column that exists.
         is_max: Whether this is the upper side.
     """
 
-    def __init__(self, blocks: BlockTable, chunks: npt.NDArray[np.void], *, is_max: bool) -> None:
+    def __init__(self, blocks: BlockTable, column_index: int, *, is_max: bool) -> None:
         self._blocks = blocks
-        self._chunks = chunks
+        self._column_index = column_index
         self._is_max = is_max
 
     @cached_property
     def raw(self) -> npt.NDArray[np.uint64]:
         """The stored word: the bytes in little-endian order, or the reference to out-of-line bytes."""
-        return _read_only(self._chunks["max" if self._is_max else "min"].copy())
+        return self._blocks.chunk_field("max" if self._is_max else "min", self._column_index)
 
     @cached_property
     def _flags(self) -> npt.NDArray[np.uint8]:
         """The three flags of this side in the low bits."""
-        flags: npt.NDArray[np.uint8] = self._chunks["stat_flags"]
+        flags: npt.NDArray[np.uint8] = self._blocks.chunk_field("stat_flags", self._column_index)
         return flags >> np.uint8(layout.STAT_MAX_SHIFT) if self._is_max else flags
 
     @cached_property
     def inline_size(self) -> npt.NDArray[np.uint8]:
         """Byte length of inline bounds as stored; only byte strings need it, and it may be wrong."""
-        sizes: npt.NDArray[np.uint8] = self._chunks["stat_sizes"]
+        sizes: npt.NDArray[np.uint8] = self._blocks.chunk_field("stat_sizes", self._column_index)
         return sizes >> np.uint8(layout.STAT_SIZE_BITS) if self._is_max else sizes & np.uint8(0x0F)
 
     @cached_property

@@ -223,7 +223,7 @@ class PrunedRowGroups:
     @property
     def is_fetched(self) -> BoolArray:
         """Whether a chunk is fetched, shape ``(left, columns)``."""
-        return self.is_wanted & ~self.is_null & ~self.is_constant
+        return self.is_wanted & ~self._is_made
 
     @property
     def fetched_bytes(self) -> IntArray:
@@ -392,8 +392,6 @@ def prune_row_groups(
     is_null, is_constant = made_chunks(
         table, columns, surviving, stored, make_constant_columns=options.make_constant_columns and options.statistics
     )
-    chunks = _chunks(table, surviving, columns, stored, options)
-    del stored, counts, lengths  # of 100,000 row groups 64 MB for ten columns
     _check_value_counts(table, surviving, columns, value_counts)
     data_stops = table.data_stops[surviving, np.newaxis]
     is_inside = (starts >= PARQUET_MAGIC_BYTES) & (stops >= starts) & (stops.view(np.uint64) <= data_stops)
@@ -408,7 +406,7 @@ def prune_row_groups(
         columns=columns,
         starts=starts,
         stops=stops,
-        chunks=chunks,
+        chunks=_chunks(table, surviving, columns, stored, options),
         is_wanted=is_output | ~all_match[surviving, np.newaxis],
         is_null=is_null,
         is_constant=is_constant,

@@ -45,9 +45,6 @@ class _KeptBytes:
         self._users = users
         memory.hold(len(self.data))
 
-    def add_user(self) -> None:
-        self._users += 1
-
     def remove_users(self, count: int = 1) -> None:
         self._users -= count
         if self._users == 0:
