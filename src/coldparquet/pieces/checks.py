@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.literals import DomainValue
-    from coldparquet.plan.model import RowSelection
+    from coldparquet.plan.selection import RowSelection
 
 
 _SOURCES, _ROLES = frozenset(get_args(MetadataSource)), frozenset(get_args(FileRole))

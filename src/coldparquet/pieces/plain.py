@@ -37,8 +37,9 @@ from coldparquet.plan.bind import (
     ConstantUnlessNull,
 )
 from coldparquet.plan.columns import TableColumn
-from coldparquet.plan.model import CHUNK, Read, RowSelection, StoredColumn
+from coldparquet.plan.model import CHUNK, Read, StoredColumn
 from coldparquet.plan.predicate import And, Literal, Not, Operator, Or
+from coldparquet.plan.selection import RowSelection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
