@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import DataclassInstance
 
-    from coldparquet.format.table_file_text import Utf8Strings
+    from coldparquet.format.binary import Utf8Strings
     from coldparquet.pieces.frame import SectionReader, SectionWriter
     from coldparquet.plan.bounds import BoolArray, IntArray
     from coldparquet.plan.literals import DomainValue

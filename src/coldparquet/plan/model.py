@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from coldparquet.format.binary import Utf8Strings
     from coldparquet.format.pages import PartitionPages
     from coldparquet.format.sidecar_layout import PhysicalType, Repetition
-    from coldparquet.format.table_file_text import Utf8Strings
     from coldparquet.format.types import ColumnType
     from coldparquet.options import Coalescing, ReadOptions
     from coldparquet.plan.selection import RowSelection
