@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from coldparquet.decode.arrow import PLAIN_TEXT, arrow_type, compute, to_arrow_value, to_domain_value
 from coldparquet.errors import UnsupportedError
-from coldparquet.format.types import Comparison, distinct_values
+from coldparquet.format.types import ValueOrder, distinct_values
 from coldparquet.plan.answers import exact_bounds
 from coldparquet.plan.bind import BoundField
 from coldparquet.plan.bounds import NumericSide
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.bounds import BoolArray, IntArray
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.literals import DomainValue
-    from coldparquet.scan.model import Question
-    from coldparquet.scan.requests import PlannedScan
+    from coldparquet.scan.model import PlannedScan, Question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -156,7 +155,7 @@ async def find_extremes(
     the best known one. There the column and the predicate's columns are read, of 1, 2, 4 ... row groups at a time, the
     most promising first. With a limit, all rows are read.
     """
-    if column.readable_type.arrow.name == "list" or column.readable_type.comparison is Comparison.BYTES_EQUALITY:
+    if column.readable_type.arrow.name == "list" or column.readable_type.comparison is ValueOrder.BYTES_EQUALITY:
         raise UnsupportedError(
             f"column {column.name!r} is {column.readable_type.name}, whose values have no order",
             kind="UnsupportedComparison",

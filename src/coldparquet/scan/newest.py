@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.literals import DomainValue
     from coldparquet.plan.model import Read
-    from coldparquet.scan.model import Question
-    from coldparquet.scan.requests import PlannedScan
+    from coldparquet.scan.model import PlannedScan, Question
 
 
 class _Source(NamedTuple):

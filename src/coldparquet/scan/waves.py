@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.bounds import BoolArray, IntArray, Side
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.model import Read
-    from coldparquet.scan.model import Question, RowPlan
-    from coldparquet.scan.requests import PlannedScan
+    from coldparquet.scan.model import PlannedScan, Question
 
 
 async def plan_from_one_end(
@@ -162,12 +161,9 @@ async def read_each(planned: PlannedScan, executor: Executor, take: Callable[[in
     if not planned.plan.row_groups:
         return
 
-    async def admitted() -> RowPlan:
-        return (await admit(planned)).of_rows
-
     loop = asyncio.get_running_loop()
     store = planned.question.snapshot.store
-    async with BatchStream(admitted, store=store, executor=executor) as stream:
+    async with BatchStream(partial(admit, planned), store=store, executor=executor) as stream:
         for position in range(len(planned.plan.row_groups)):
             rows = await stream.next_row_group()
             if rows is None:
