@@ -62,9 +62,9 @@ def column_facts(planned: PlannedScan, column: TableColumn) -> list[PartitionFac
     matching_rows = np.fromiter((read.row_count if read.all_rows_match else 0 for read in reads), np.int64, len(reads))
     facts = []
     for index, here, row_groups in reads_of_partitions(planned):
-        known = planned.sidecars[index]
-        if known is not None:
-            row_counts = known.sidecar.row_counts
+        known = planned.known[index]
+        if known.metadata is not None:
+            row_counts = known.metadata.sidecar.row_counts
             matching = np.bincount(row_groups, weights=matching_rows[here], minlength=len(row_counts))
             facts.append(
                 PartitionFacts(
@@ -72,7 +72,7 @@ def column_facts(planned: PlannedScan, column: TableColumn) -> list[PartitionFac
                     reads=here,
                     row_groups=row_groups,
                     is_whole=(matching == row_counts)[row_groups],
-                    exact=exact_bounds(known.sidecar, known.places[column.index], field),
+                    exact=exact_bounds(known.metadata.sidecar, known.places[column.index], field),
                 )
             )
     return facts

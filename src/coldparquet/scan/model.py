@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.partition import Partition, PartitionMetadata
     from coldparquet.catalog.snapshot import TableSnapshot
-    from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import Coalescing, ReadOptions
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.budget import Budget
@@ -38,6 +37,8 @@ class KnownPartition:
     """The slices of a native partition, in ascending order of rows; none if no row is in the time range."""
     requests: tuple[MetadataRequest, ...]
     """The requests spent on this. The plan that fetched a dictionary first is charged for it."""
+    places: Mapping[int, int | None] = field(default_factory=dict)
+    """By index in the table: the number of each needed column in the sidecar, None if it is absent; once planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,22 +52,12 @@ class MatchEstimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class KnownSidecar:
-    """The sidecar of a planned partition: it may answer without its data."""
-
-    sidecar: Sidecar
-    places: Mapping[int, int | None]
-    """By index in the table: the index of each needed column in the sidecar, None if it is absent."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PartitionPlan:
     """What is read of one partition."""
 
     read: PartitionRead
     row_groups: tuple[Read, ...]
-    known: KnownSidecar | None
-    """None if the partition is native."""
+    known: KnownPartition
     estimate: MatchEstimate | None
     """None if no read has a predicate left to evaluate, or the partition is native."""
 
@@ -200,7 +191,7 @@ class PlannedScan(RowPlan):
     """A plan, with the state of the table and what else is known of its partitions."""
 
     question: Question
-    sidecars: tuple[KnownSidecar | None, ...]
-    """In the order of :attr:`ReadPlan.partitions`; None for native ones."""
+    known: tuple[KnownPartition, ...]
+    """In the order of :attr:`ReadPlan.partitions`; their metadata may answer without data."""
     warnings: tuple[str, ...]
     """Those of its notes that a caller should see even without asking for the plan."""

@@ -258,7 +258,7 @@ def plan_native(known: KnownPartition, *, rows_left: int | None) -> PartitionPla
             rows_read=sum(read.row_count for read in reads),
         ),
         row_groups=tuple(reads),
-        known=None,
+        known=known,
         estimate=None,
     )
 

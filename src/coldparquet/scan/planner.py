@@ -175,7 +175,7 @@ def plan_reads(question: Question, drafts: Sequence[Draft], gathered: Sequence[E
         question=question,
         # Otherwise the user of the plan chooses the reads and plans them.
         plan=with_requests(question, read_plan) if question.expects_data else read_plan,
-        sidecars=tuple(plan.known for plan in plans),
+        known=tuple(plan.known for plan in plans),
         warnings=warnings,
     )
 
@@ -237,8 +237,7 @@ def draft_partitions(
         draft = draft_parquet(
             pruning,
             position,
-            known.partition,
-            known.metadata,
+            known,
             index=len(drafts),
             rows_wanted=question.last_rows if rows_left is None else rows_left,
         )
