@@ -31,6 +31,13 @@ class ObjectStore(Protocol):
         ...
 
     @property
+    def identity(self) -> str:
+        """Whose credentials its requests carry, as a digest: what was fetched for one identity is not shown to another. Empty
+        where that cannot be told.
+        """
+        ...
+
+    @property
     def has_storage_classes(self) -> bool:
         """Whether objects may lie in classes of their own, so that :meth:`info` is worth asking before a read."""
         ...
@@ -252,6 +259,7 @@ class ObjectStore(Protocol):
 class PlainStore:
     """Defaults for stores without storage classes, versions in listings, or reads that cost no request."""
 
+    identity = ""
     has_storage_classes = False
     has_version_listings = False
     has_spare_connections = False
@@ -336,6 +344,11 @@ class StoreWrapper:
     def label(self) -> str:
         """Label of the store within."""
         return self._store.label
+
+    @property
+    def identity(self) -> str:
+        """Identity of the store within."""
+        return self._store.identity
 
     @property
     def has_storage_classes(self) -> bool:

@@ -255,6 +255,21 @@ class MemoryCache:
         with self._lock:
             self._drop(key)
 
+    def clear(self) -> None:
+        """Drop all that is held."""
+        with self._lock:
+            self._empty()
+
+    def start_anew_after_fork(self) -> None:
+        """Drop all that is held: a thread of the parent may have been changing it, and holds the lock for ever."""
+        self._lock = threading.Lock()
+        self._empty()
+
+    def _empty(self) -> None:
+        self._held.clear()
+        self._pieces.clear()
+        self._held_bytes = 0
+
     def _add(self, key: CacheKey, starts: list[int], fetched: FetchedRange) -> None:
         whole = ByteRange(fetched.start, fetched.start + len(fetched.data))
         for missing in missing_of(whole, self._near(key, starts, whole)):
@@ -307,6 +322,8 @@ class Cache:
             request where it is.
         memory: The memory; other caches may use it, too.
         disk: The cache on disk; None for none. Its calls block, so they are made in threads.
+        identity: For whom it is kept in the memory, see :attr:`~coldparquet.storage.base.ObjectStore.identity`. The file on
+            disk has one owner, who alone can read it.
     """
 
     def __init__(
@@ -316,7 +333,9 @@ class Cache:
         *,
         memory: MemoryCache,
         disk: CacheLevel | None = None,
+        identity: str = "",
     ) -> None:
+        self._identity = identity
         self._kind = kind
         self._store_name = store_name
         self._memory = memory
@@ -337,11 +356,11 @@ class Cache:
     ) -> FetchedRange | None:
         """Return a range of an object, or all of it; see :meth:`CacheLevel.find`."""
         key = self._key(path)
-        held = self._memory.find(key, asked, etag)
+        held = self._memory.find(self._in_memory(key), asked, etag)
         if held is None and self._disk is not None:
             held = await asyncio.to_thread(self._disk.find, key, asked, etag)
             if held is not None and may_be_kept:
-                self._memory.keep(key, held)
+                self._memory.keep(self._in_memory(key), held)
         return held
 
     async def keep(self, path: str, answer: FetchedRange, *, on_disk: bool = True) -> None:
@@ -349,17 +368,20 @@ class Cache:
         if not is_lasting_etag(answer.etag):
             return
         key = self._key(path)
-        self._memory.keep(key, answer)
+        self._memory.keep(self._in_memory(key), answer)
         if self._disk is not None and on_disk:
             keep = partial(self._disk.keep, key, answer)
             await run_to_end(lambda _: keep())
 
     def forget(self, path: str) -> None:
         """Drop what the memory holds of an object; on disk the next version takes the place of an old one."""
-        self._memory.forget(self._key(path))
+        self._memory.forget(self._in_memory(self._key(path)))
 
     def _key(self, path: str) -> CacheKey:
         return (self._kind, self._store_name(), path)
+
+    def _in_memory(self, key: CacheKey) -> CacheKey:
+        return (*key, self._identity)
 
 
 def digest_of(*words: str) -> bytes:

@@ -32,7 +32,14 @@ from coldparquet.storage.http import (
     environment_proxy,
 )
 from coldparquet.storage.http_errors import EXPIRED_CODES, Refusal, refusal_error
-from coldparquet.storage.s3.identity import RequestSigner, S3Account, parse_s3_options, resolve_account, stated_account
+from coldparquet.storage.s3.identity import (
+    RequestSigner,
+    S3Account,
+    identity_of,
+    parse_s3_options,
+    resolve_account,
+    stated_account,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -118,6 +125,8 @@ class S3Connection:
 
     def __init__(self, *, storage_options: Mapping[str, Any], store_options: StoreOptions | None = None) -> None:
         self._options = parse_s3_options(storage_options)
+        self.identity = identity_of(self._options)
+        """See :attr:`~coldparquet.storage.base.ObjectStore.identity`."""
         self._store_options = store_options or StoreOptions()
         self._client = HttpClient(
             self._new_session, label="S3", store_options=self._store_options, class_header="x-amz-storage-class"

@@ -202,6 +202,7 @@ def check_endpoint_url(url: str) -> str:
 
 
 DEFAULT_REGION = "us-east-1"
+_CONFIG_FILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
 _REDACTED = "***"
 _SHORT_SECRET_LETTERS = 8
 _SIGNATURE = re.compile(r"[0-9a-f]{64}")
@@ -223,6 +224,23 @@ class S3Account:
     """Whether AWS is reached by its hosts with IPv6 addresses."""
     credentials: Credentials | None = field(repr=False)
     """None sends unsigned requests."""
+
+
+def identity_of(options: S3Options) -> str:
+    """Return a digest of the credentials, or of all that decides which ones are looked up; no file is read."""
+    said: list[object] = [options.key, options.secret, options.token, options.profile, options.anonymous]
+    if not (options.key or options.anonymous):
+        said += sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))
+        said += [_file_version(os.environ.get(name, place)) for name, place in _CONFIG_FILES.items()]
+    return sha256(repr(said).encode(errors="surrogatepass")).hexdigest()
+
+
+def _file_version(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(os.path.expanduser(path))  # noqa: PTH111, PTH116 - a tilde without a home is no error here
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def resolve_account(options: S3Options) -> S3Account:
