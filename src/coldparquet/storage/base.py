@@ -32,9 +32,7 @@ class ObjectStore(Protocol):
 
     @property
     def identity(self) -> str:
-        """Whose credentials its requests carry, as a digest: what was fetched for one identity is not shown to another. Empty
-        where that cannot be told.
-        """
+        """Digest of the credentials of its requests: what was fetched with some is not shown to others. Empty if unknown."""
         ...
 
     @property
@@ -259,10 +257,14 @@ class ObjectStore(Protocol):
 class PlainStore:
     """Defaults for stores without storage classes, versions in listings, or reads that cost no request."""
 
-    identity = ""
     has_storage_classes = False
     has_version_listings = False
     has_spare_connections = False
+
+    @property
+    def identity(self) -> str:
+        """Empty."""
+        return ""
 
     async def infos_at_hand(self, paths: Sequence[str]) -> tuple[ObjectInfo | None, ...] | None:  # noqa: ARG002 - unused
         """Tell nothing: it takes requests."""
