@@ -68,21 +68,21 @@ class SidecarCache:
         """Tell whether a sidecar may be used without asking the store."""
         return 0 <= self._clock() - kept.confirmed_s < self._trust_s
 
-    async def keep(self, path: str, file: bytes | memoryview, etag: str | None) -> None:
+    def keep(self, path: str, file: bytes | memoryview, etag: str | None) -> None:
         """Cache a sidecar that the store has just sent, unless it has no lasting ETag."""
         kept = FetchedRange(data=bytes(file), start=0, etag=etag, object_size_bytes=len(file))
-        await self._cache.keep(path, replace(kept, confirmed_s=self._clock()))
+        self._cache.keep(path, replace(kept, confirmed_s=self._clock()))
 
-    async def confirm(self, path: str, kept: FetchedRange) -> None:
+    def confirm(self, path: str, kept: FetchedRange) -> None:
         """Record that the store has just confirmed a cached sidecar as the newest one."""
         # On disk the time is worth a write only if sidecars are trusted for a while.
-        await self._cache.keep(path, replace(kept, confirmed_s=self._clock()), on_disk=self._trust_s > 0)
+        self._cache.keep(path, replace(kept, confirmed_s=self._clock()), on_disk=self._trust_s > 0)
 
     async def distrust(self, path: str) -> None:
         """Ask the store before the sidecar at a path is used again: its data turned out to be another file's."""
         kept = await self.find(path)
         if kept is not None and self.is_trusted(kept):
-            await self._cache.keep(path, replace(kept, confirmed_s=0.0))
+            self._cache.keep(path, replace(kept, confirmed_s=0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

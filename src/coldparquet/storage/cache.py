@@ -8,10 +8,8 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from coldparquet.concurrency import run_to_end
 from coldparquet.errors import ObjectChangedError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import OBJECT_WRITES, StoreWrapper
@@ -127,7 +125,7 @@ class CachedStore(StoreWrapper):
             in_flight.cancel()  # unless it is done: those who wait ask themselves
             del self._in_flight[question]
         if self._cache is not None and request.may_be_kept and not answer.is_unchanged:
-            await self._cache.keep(request.path, answer)
+            self._cache.keep(request.path, answer)
         return answer
 
     def _forget(self, paths: Sequence[str]) -> None:
@@ -162,7 +160,7 @@ class CacheLevel(Protocol):
         ...
 
     def keep(self, key: CacheKey, fetched: FetchedRange) -> None:
-        """Keep what a store answered, unless it is too long. Its version becomes the one that is kept."""
+        """Keep what a store answered, unless it is too long. Its version becomes the one that is kept. Never waits."""
         ...
 
 
@@ -189,8 +187,12 @@ def missing_of(wanted: ByteRange, pieces: Iterable[Piece]) -> list[ByteRange]:
 
 
 def joined(wanted: ByteRange, pieces: Iterable[Piece]) -> bytes:
-    """Put a range together from pieces that hold all of it."""
-    parts = [data[max(0, wanted.start - start) : wanted.stop - start] for start, data in pieces]
+    """Put a range together from pieces that hold all of it, in the order of where they begin; they may overlap."""
+    parts, reached = list[bytes](), wanted.start
+    for start, data in pieces:
+        if reached < min(start + len(data), wanted.stop):
+            parts.append(data[reached - start : wanted.stop - start])
+            reached = start + len(data)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -321,7 +323,7 @@ class Cache:
         store_name: Returns a name of the store that no other store has. It is asked each time: a store may learn with its first
             request where it is.
         memory: The memory; other caches may use it, too.
-        disk: The cache on disk; None for none. Its calls block, so they are made in threads.
+        disk: The cache on disk; None for none. Finding blocks, so it is done in threads.
         identity: For whom it is kept in the memory, see :attr:`~coldparquet.storage.base.ObjectStore.identity`. The file on
             disk has one owner, who alone can read it.
     """
@@ -363,15 +365,14 @@ class Cache:
                 self._memory.keep(self._in_memory(key), held)
         return held
 
-    async def keep(self, path: str, answer: FetchedRange, *, on_disk: bool = True) -> None:
+    def keep(self, path: str, answer: FetchedRange, *, on_disk: bool = True) -> None:
         """Keep what a store answered, unless it has no lasting ETag."""
         if not is_lasting_etag(answer.etag):
             return
         key = self._key(path)
         self._memory.keep(self._in_memory(key), answer)
         if self._disk is not None and on_disk:
-            keep = partial(self._disk.keep, key, answer)
-            await run_to_end(lambda _: keep())
+            self._disk.keep(key, answer)
 
     def forget(self, path: str) -> None:
         """Drop what the memory holds of an object; on disk the next version takes the place of an old one."""
