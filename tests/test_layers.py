@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -106,6 +107,7 @@ def test_no_circles() -> None:
 
 
 SMALL_MODULE_LINES = 80
+LARGEST_FOLDER_MODULES = 25
 SMALL_FOR_A_REASON = {
     "cli.commands": "loaded after the entry point has told that typer is missing",
     "cli.showing_commands": "the commands of a group of the help",
@@ -139,6 +141,11 @@ def test_small_modules_have_several_importers() -> None:
         if folder and alone and _code_lines(ast.parse(path.read_text(encoding="utf-8"))) < SMALL_MODULE_LINES:
             found.add(name)
     assert found == SMALL_FOR_A_REASON.keys(), "merge it into the one module that imports it"
+
+
+def test_folders_stay_small() -> None:
+    sizes = Counter(name.rpartition(".")[0] for name in NAMED)
+    assert {folder: size for folder, size in sizes.items() if size > LARGEST_FOLDER_MODULES} == {}
 
 
 @pytest.mark.parametrize("layer", ["format", "plan"])

@@ -38,8 +38,8 @@ from tests.support.table_copies import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from coldparquet.catalog.findings import Finding
     from coldparquet.maintenance.partition_check import VerifiedPartition
-    from coldparquet.plan.advice import Finding
     from coldparquet.storage.requests import Listing
 
 TABLES = sorted({partition.table for partition in PARTITIONS})

@@ -28,7 +28,7 @@ from tests.support.table_copies import copy_table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coldparquet.plan.advice import Finding
+    from coldparquet.catalog.findings import Finding
     from coldparquet.storage.requests import ObjectInfo
 
 ROWS, GROUP_ROWS = 4_000, 1_000

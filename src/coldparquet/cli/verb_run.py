@@ -25,11 +25,11 @@ from coldparquet.pipelines.run import LocalEngine, run_pipeline
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from coldparquet.catalog.findings import Severity
     from coldparquet.maintenance.index import IndexJob
     from coldparquet.maintenance.pack import PackJob
     from coldparquet.maintenance.verify import VerifyJob
     from coldparquet.pipelines.model import Engine, Job, WorkResult
-    from coldparquet.plan.advice import Severity
     from coldparquet.publish.job import PublishJob
     from coldparquet.write.compact_job import CompactJob
 

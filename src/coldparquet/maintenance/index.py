@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from coldparquet.catalog.discovery import discover
+from coldparquet.catalog.findings import with_remedy
 from coldparquet.catalog.other_layouts import refuse_inside_logged_table
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, partition_location
@@ -18,7 +19,6 @@ from coldparquet.maintenance.sidecars import IndexedPartition, PartitionIndexer
 from coldparquet.options import ReadOptions
 from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data
 from coldparquet.pipelines.model import Place, WorkItem, WorkPlan, WorkResult, nothing_to_do, work_on_partitions
-from coldparquet.plan.advice import with_remedy
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.text import plural
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
+    from coldparquet.catalog.findings import Finding
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.maintenance.index_pages import PagesAction
     from coldparquet.maintenance.pack import PackReport
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from coldparquet.options import StoreOptions
     from coldparquet.pipelines.lakes import TableToPlan
     from coldparquet.pipelines.model import LakeStores, Outcome
-    from coldparquet.plan.advice import Finding
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import ObjectInfo
 

@@ -13,8 +13,8 @@ from coldparquet.catalog.pages import PAGES_FILE, look_up_pages_file, parse_page
 from coldparquet.catalog.partition import look_up_sidecar
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, InvalidInputError
+from coldparquet.format.page_index import encode_pages_file
 from coldparquet.format.pages import chunk_places
-from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.maintenance.pack import renew_catalogues
 from coldparquet.options import KIB, RestoreTerms
 from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data

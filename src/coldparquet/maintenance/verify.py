@@ -13,6 +13,7 @@ from coldparquet.catalog.discovery import (
     discover,
     unnamed_directories,
 )
+from coldparquet.catalog.findings import Finding, finding_of_error
 from coldparquet.catalog.other_layouts import (
     at_other_times,
     refuse_inside_logged_table,
@@ -32,7 +33,6 @@ from coldparquet.maintenance.partition_check import PackedEntry, Verification, V
 from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.pipelines.lakes import TableByTable, location_as_data, location_from_data
 from coldparquet.pipelines.model import Place, WorkItem, WorkPlan, WorkResult, work_on_partitions
-from coldparquet.plan.advice import Finding, finding_of_error
 from coldparquet.plan.columns import columns_left_out, match_columns, table_columns_of_metadata, unified_columns
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.text import few_names
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from coldparquet.catalog.findings import Severity
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.table_metadata import TableMetadata
     from coldparquet.pipelines.lakes import TableToPlan
     from coldparquet.pipelines.model import LakeStores
-    from coldparquet.plan.advice import Severity
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import Listing
 

@@ -30,11 +30,11 @@ from coldparquet.concurrency import TableThreads, map_or_cancel
 from coldparquet.errors import ColdParquetError, InternalError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.format.page_headers import count_pages, offset_index_span
 from coldparquet.format.partition_names import parse_partition_directory
+from coldparquet.maintenance.advice import compaction_reason
 from coldparquet.maintenance.pack import renew_catalogue
 from coldparquet.maintenance.sidecars import PartitionIndexer
 from coldparquet.options import MIB, ReadOptions
 from coldparquet.pipelines.model import Place
-from coldparquet.plan.advice import compaction_reason
 from coldparquet.publish.destination import is_manifest_name
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore

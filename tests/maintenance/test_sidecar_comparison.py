@@ -27,11 +27,11 @@ from coldparquet.format.types import (
     ForeignAnnotation,
     encode_foreign_annotations,
 )
-from coldparquet.plan.sidecar_comparison import compare_sidecars
+from coldparquet.maintenance.sidecar_comparison import compare_sidecars
 from tests.support.sidecar_strategies import contents
 
 if TYPE_CHECKING:
-    from coldparquet.plan.advice import Finding
+    from coldparquet.catalog.findings import Finding
 
 REMEDY = "write it anew"
 TIME, PRICE, NAME = range(3)

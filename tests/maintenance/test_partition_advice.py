@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coldparquet.format.pages_file import encode_pages_file
-from coldparquet.plan.checks import PartitionCheck, check_partition
+from coldparquet.format.page_index import encode_pages_file
+from coldparquet.maintenance.file_checks import PartitionCheck, check_partition
 from tests.support.paged_files import PagedFile
 from tests.support.parquet_footers import parsed_footer
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, GoldenPartition
 
 if TYPE_CHECKING:
-    from coldparquet.plan.advice import Finding
+    from coldparquet.catalog.findings import Finding
 
 ROWS = 100_000
 
