@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,12 +16,8 @@ from coldparquet.cli.output import reported_failures
 from coldparquet.errors import StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
+from tests.support.command_line import Run
 from tests.support.small_tables import write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.command_line import Run
 
 
 @pytest.fixture

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,13 +17,8 @@ import pytest
 from coldparquet.cli import output as row_files
 from coldparquet.cli.output import ParquetSink, json_rows
 from coldparquet.plan.predicate import format_instant
+from tests.support.command_line import Run
 from tests.support.questdb_tables import PARTITIONS, as_questdb_shows, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.command_line import Run
 
 TABLES = ["types_all", "interval_day", "symbols", "row_groups"]
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from tests.support.command_line import Run
 from tests.support.small_tables import DAY, LOGS, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.command_line import Run
 
 
 def test_commands_tell_on_standard_error_and_by_their_exit_codes(run: Run, tmp_path: Path) -> None:

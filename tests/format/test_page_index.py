@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,9 +28,6 @@ from tests.support.paged_files import (
     written,
 )
 from tests.support.questdb_tables import PARTITIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 COLUMNS = rows_of_all_kinds(1).schema.names
 FIXED = {"ts": "<q", "price": "<d", "flag": "<?"}

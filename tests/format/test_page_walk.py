@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from coldparquet.errors import InternalError
 from coldparquet.format import page_headers
 from coldparquet.format.page_headers import MAX_PAGES, ChunkWalk, check_walked_pages
-from coldparquet.format.pages import join_pages
+from coldparquet.format.pages import PartitionPages, join_pages
 from coldparquet.format.parquet_thrift import DataPageHeader, DictionaryPageHeader, PageHeader
 from coldparquet.ranges import ByteRange
 from tests.support.paged_files import (
@@ -23,9 +23,6 @@ from tests.support.paged_files import (
     with_indexes,
     written,
 )
-
-if TYPE_CHECKING:
-    from coldparquet.format.pages import PartitionPages
 
 LISTS = rows_of_all_kinds(1).schema.get_field_index("values")
 COLUMN_COUNT = len(rows_of_all_kinds(1).schema)

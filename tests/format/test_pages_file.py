@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import pages_file
-from coldparquet.format.pages import PageBounds, PartitionPages, chunk_places
+from coldparquet.format.pages import ChunkPlaces, PageBounds, PartitionPages, chunk_places
 from coldparquet.format.pages_file import ENVELOPE, encode_pages_file, parse_pages_file, stated_size_bytes
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
@@ -29,9 +29,6 @@ from tests.support.paged_files import (
     with_indexes,
 )
 from tests.support.questdb_tables import PARTITIONS
-
-if TYPE_CHECKING:
-    from coldparquet.format.pages import ChunkPlaces
 
 FILE = paged_file()
 SMALL = paged_file(rows_of_all_kinds(40), row_group_size=40)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,9 +17,6 @@ from coldparquet.format.sidecar_header import ScratchpadEntry, parse_header
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import ColumnSpec, SidecarContent, encode_sidecar
 from coldparquet.format.types import FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pm"
 SAMPLE = (GOLDEN / "05_sample_c.pm").read_bytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,18 +16,16 @@ from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError,
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
+from coldparquet.maintenance.sidecars import IndexedPartition
 from coldparquet.options import ReadOptions
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import FetchedRange, RangeRequest
 from tests.support.archive_store import ArchiveStore
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, as_questdb_shows, copy_parquet_partitions, plain
 from tests.support.table_copies import copy_table
-
-if TYPE_CHECKING:
-    from coldparquet.maintenance.sidecars import IndexedPartition
-    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 TABLES = sorted({partition.table for partition in PARTITIONS})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -16,12 +16,15 @@ from coldparquet.errors import AccessError, FormatError, InvalidInputError, NotF
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
+from coldparquet.maintenance.partition_check import VerifiedPartition
 from coldparquet.maintenance.verify import VerifyReport, verify_table
 from coldparquet.options import ReadOptions
+from coldparquet.plan.advice import Finding
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import Listing
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition import write_partition
 from coldparquet.write.update import append_rows, replace_row_groups
@@ -34,13 +37,6 @@ from tests.support.table_copies import (
     sidecar_content,
     write_sidecar,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.maintenance.partition_check import VerifiedPartition
-    from coldparquet.plan.advice import Finding
-    from coldparquet.storage.requests import Listing
 
 TABLES = sorted({partition.table for partition in PARTITIONS})
 LAYOUT_ADVICE = {"DeadBytes", "SmallRowGroups"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,17 +19,12 @@ from coldparquet.maintenance import deep_check
 from coldparquet.maintenance.deep_check import check_values
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
+from coldparquet.plan.advice import Finding
 from coldparquet.storage.log import TraceStore
-from coldparquet.storage.requests import StoredChecksum
+from coldparquet.storage.requests import ObjectInfo, StoredChecksum
 from tests.support.archive_store import ArchiveStore
 from tests.support.blooms import file_with_blooms
 from tests.support.table_copies import copy_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.plan.advice import Finding
-    from coldparquet.storage.requests import ObjectInfo
 
 ROWS, GROUP_ROWS = 4_000, 1_000
 PATH = "day/data.parquet"

@@ -12,10 +12,11 @@ import re
 import resource
 import time
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,14 +25,10 @@ import coldparquet as cp
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.pieces.encode import encode_piece
 from coldparquet.pieces.frame import frame_content, unframe_content
+from coldparquet.storage.base import ObjectStore
 from tests.support.questdb_tables import GOLDEN
 from tests.support.read_pieces import read_logged
 from tests.support.small_tables import day_file, store_of_days
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from coldparquet.storage.base import ObjectStore
 
 FEW, MANY = 30, 1_000
 """Altered copies of each piece."""

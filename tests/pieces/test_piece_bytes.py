@@ -10,7 +10,8 @@ import struct
 import subprocess
 import sys
 import zlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,9 +28,6 @@ from coldparquet_bench.trades import DAY_COLUMNS, day_name, trades
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.read_pieces import read_logged
 from tests.support.small_tables import data_path, day_file, store_of_days
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

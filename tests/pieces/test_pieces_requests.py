@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 import coldparquet as cp
 from coldparquet.pieces import read as open_stores
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.open import open_store
+from coldparquet.storage.requests import FetchedRange, ObjectInfo, RangeRequest
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.random_tables import assert_identical
 from tests.support.read_pieces import read_logged, read_pieces
 from tests.support.request_logs import data_requests
 from tests.support.small_tables import DAYS, ROW_GROUPS_OF_DAY, data_path, day_file, store_of_days
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-
-    from coldparquet.storage.requests import FetchedRange, ObjectInfo, RangeRequest
 
 LATE = cp.ReadOptions(late_materialisation="always", page_index="always", bloom_filters=False, coalesce_gap_bytes=0)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import operator
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from ipaddress import IPv4Address
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -22,19 +23,15 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
 from coldparquet.format.sidecar_layout import PhysicalType
+from coldparquet.format.sidecar_writer import (
+    ChunkSpec,
+)
 from coldparquet.format.types import resolve_type
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.predicate import And, Comparison, In, Instant, IsNull, Literal, Not, Operator, Or, Predicate, col
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from tests.support.one_column import chunk, one_column
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from coldparquet.format.sidecar_writer import (
-        ChunkSpec,
-    )
 
 INT32, INT64, BYTES = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.BYTE_ARRAY
 FIXED = PhysicalType.FIXED_LEN_BYTE_ARRAY

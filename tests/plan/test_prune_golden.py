@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,9 +13,6 @@ from coldparquet.plan.predicate import Not, Operator
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from tests.support.golden_values import FILES, GOLDEN, domain_values, sidecar_of, some_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VALUES_TRIED = 10
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -27,11 +27,9 @@ from coldparquet.format.types import (
     ForeignAnnotation,
     encode_foreign_annotations,
 )
+from coldparquet.plan.advice import Finding
 from coldparquet.plan.sidecar_comparison import compare_sidecars
 from tests.support.sidecar_strategies import contents
-
-if TYPE_CHECKING:
-    from coldparquet.plan.advice import Finding
 
 REMEDY = "write it anew"
 TIME, PRICE, NAME = range(3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -31,9 +31,6 @@ from tests.support.table_copies import (
     put_in_state,
     read_rows,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TABLES = sorted({partition.table for partition in PARTITIONS})
 WRITES = {"put", "start upload", "upload part", "finish upload"}

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -36,9 +36,6 @@ from tests.support.table_copies import (
     put_in_state,
     read_rows,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PATH = "bucket/t"
 PURGE_ALL = PublishOptions(purge=True, purge_after_s=0)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from coldparquet.maintenance.index import index_table
 from coldparquet.publish import publish_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.transfer import read_whole
 from tests.support.table_copies import copy_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def published_pages(store: MemoryStore, path: str) -> dict[str, bytes]:

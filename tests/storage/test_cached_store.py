@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.base import ObjectStore, StoreWrapper
 from coldparquet.storage.cache import Cache, CachedStore, MemoryCache
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.disk_cache import DiskCache
 from coldparquet.storage.log import Ledger, TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.requests import RangeRequest
+from coldparquet.storage.requests import FetchedRange, RangeRequest
 from tests.support.disk_caches import poison
 from tests.support.small_tables import QuotingStore
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.requests import FetchedRange
 
 PATH = "table/2024-03-01/data.parquet"
 CONTENT = bytes(range(256)) * 8

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import fsspec
@@ -17,15 +19,10 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.fsspec_store import FsspecStore, without_secrets
 from coldparquet.storage.open import open_store
 from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from coldparquet.storage.base import ObjectStore
 
 SIGNED = "?X-Amz-Credential=AKIASECRET&X-Amz-Signature=abc123"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,14 +12,10 @@ from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.hedge import BUDGET_SHARE, LEAST_SAMPLES, HedgedStore, HedgePace
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet.storage.retry import FIRST_WAIT_S
 from coldparquet_testing.store_contract import CONTENT, request_for
 from tests.support.waiting import run_in_virtual_time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 ASKED = ByteRange(0, 100)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -16,15 +17,10 @@ from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.open import open_store
 from coldparquet.storage.refusals import BrokenBodyError
+from coldparquet.storage.requests import FetchedRange
 from coldparquet.storage.retry import RetryStore
 from coldparquet_testing.store_contract import request_for
-from tests.support.http_servers import Script, client_has_gone, raw, refuse, respond
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
-
-    from coldparquet.storage.requests import FetchedRange
-    from tests.support.http_servers import Answer
+from tests.support.http_servers import Answer, Script, client_has_gone, raw, refuse, respond
 
 CONTENT = bytes(range(256)) * 400
 ETAG = '"version-1"'

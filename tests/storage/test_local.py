@@ -7,8 +7,9 @@ import socket
 import stat
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,13 +18,8 @@ from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage import local
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
+from coldparquet.storage.requests import RangeRequest
 from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from coldparquet.storage.requests import RangeRequest
 
 FIRST_BYTES = ByteRange(0, 4)
 

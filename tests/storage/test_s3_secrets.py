@@ -6,7 +6,7 @@ import logging
 import pickle
 import re
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
@@ -19,9 +19,6 @@ from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreOptions
 from coldparquet_testing.store_contract import request_for
 from tests.support.http_servers import respond, scripted_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 SECRETS = ("PLANTEDKEY", "PLANTEDSECRET", "PLANTEDTOKEN")
 OPTIONS = dict(zip(("key", "secret", "token"), SECRETS, strict=True))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import ssl
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -19,10 +20,6 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.open import open_store
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.store_contract import request_for
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 from aiohttp import web
@@ -22,9 +22,6 @@ from coldparquet.storage.http_errors import XmlReader
 from coldparquet.storage.requests import StoredChecksum, Upload, UploadedPart
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.s3.xml import parse_upload_page
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
 
 PATH = "bucket/t/x"
 UPLOAD = Upload(path=PATH, upload_id="id", storage_class=None)

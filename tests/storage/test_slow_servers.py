@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -20,10 +21,6 @@ from coldparquet.storage.s3 import xml
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.store_contract import request_for
 from tests.support.http_servers import scripted_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-
 
 STALL_S = 0.1
 LONGEST_S = 20.0

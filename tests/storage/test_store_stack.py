@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -12,6 +14,7 @@ from aiohttp import web
 from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.fsspec_store import FsspecStore
 from coldparquet.storage.hedge import HedgePace
 from coldparquet.storage.local import LocalStore
@@ -22,12 +25,6 @@ from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.store_contract import CONTENT, request_for
 from coldparquet_testing.stores import Failure, FaultStore, Hang, scripted
 from tests.support.http_servers import client_has_gone, respond, scripted_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from coldparquet.storage.base import ObjectStore
 
 OBJECT = bytes(range(256)) * 4_000
 PATIENT = StoreOptions(stall_timeout_s=2.0)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from typing import TYPE_CHECKING, Any
+import threading
+from typing import Any
 
 import pytest
 
 from coldparquet.concurrency import run_to_end
-
-if TYPE_CHECKING:
-    import threading
 
 
 async def test_what_cancelled_work_raises_is_not_complained_about() -> None:

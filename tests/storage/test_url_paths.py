@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.storage.urls import name_url
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import PARTITIONS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GOLDEN = next(partition for partition in PARTITIONS if partition.table == "row_groups")
 DIRECTORY = f"s3://bucket/db/{GOLDEN.directory.name}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import pytest
@@ -17,9 +18,6 @@ from coldparquet.storage.http import HttpCall
 from coldparquet.storage.web import WebConnection, parse_web_options
 from coldparquet_testing.store_contract import CONTENT
 from tests.support.http_servers import Site, fetch, ranges, respond, web_site
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 SIGNED = "?X-Amz-Credential=AKIASECRET&X-Amz-Signature=abc123%2Fx"
 

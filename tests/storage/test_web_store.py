@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import pickle
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -31,10 +33,6 @@ from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.web import parse_index_page
 from coldparquet_testing.store_contract import CONTENT, request_for
 from tests.support.http_servers import Site, client_has_gone, fetch, ranges, respond, web_site
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 SIGNED = "?X-Amz-Credential=AKIASECRET&X-Amz-Signature=abc123%2Fx"
 WHOLE = f"bytes 0-3/{len(CONTENT)}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +34,6 @@ from tests.support.written_tables import (
     scan_rows,
     table_symbols,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TABLES = sorted(path.name for path in GOLDEN.iterdir() if (path / "table").is_dir())
 SMALL = CompactionOptions(write=WriteOptions(row_group_rows=70, page_rows=20))

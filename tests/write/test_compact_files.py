@@ -6,7 +6,8 @@ import datetime as dt
 import json
 import os
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,9 +35,6 @@ from tests.support.written_tables import (
     scan_rows,
     stored_rows,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS = 300
 DAY = "2024-03-01"

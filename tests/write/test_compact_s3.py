@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import coldparquet as cp
 from coldparquet.write.compact import CompactionOptions, compact_table
@@ -10,9 +10,6 @@ from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import assert_same_rows, expected_rows
 from tests.support.table_copies import copy_table
 from tests.support.written_tables import directories
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 URL = "s3://bucket/symbols"
 

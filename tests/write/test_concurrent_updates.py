@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,15 +12,10 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import ObjectChangedError
-from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
+from coldparquet.write import WriteOptions, WrittenPartition, append_rows, replace_row_groups, write_partition
 from tests.support.power_cut import UnflushedFiles
 from tests.support.table_files import make_meta, make_txn
 from tests.support.written_tables import SECOND_US
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.write import WrittenPartition
 
 GROUP_ROWS = 10
 GROUPS = 4

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Literal, get_args
+from pathlib import Path
+from typing import Literal, get_args
 
+import pyarrow as pa
 import pytest
 
 from coldparquet.errors import AccessError, ColdParquetError, NotFoundError, StorageError
-from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.base import ObjectStore, StoreWrapper
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import write_table
+from coldparquet.write.begin import WriteMode
 from coldparquet_testing.stores import DyingStore
 from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut, few_or_all_points, tried
 from tests.support.written_tables import in_order, overwritten, read_table, same_rows, ticks
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    from coldparquet.storage.base import ObjectStore
-    from coldparquet.write.begin import WriteMode
 
 URL = "bucket/trades"
 OLD = ticks(60, days=3)

@@ -5,27 +5,21 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import coldparquet as cp
 from coldparquet.errors import InternalError, InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.transfer import read_whole
-from coldparquet.write import TableWrite, WriteOptions, abort_write, join_parts, stage_rows, write_table
-from coldparquet.write.begin import begin_write
+from coldparquet.write import StagedPart, WriteOptions, abort_write, join_parts, stage_rows, write_table
+from coldparquet.write.begin import TableWrite, WriteMode, begin_write
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet.write.table import commit_write
 from tests.support.written_tables import in_order, names_in, overwritten, read_table, same_rows, ticks
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    from coldparquet.write import StagedPart
-    from coldparquet.write.begin import TableWrite, WriteMode
 
 URL = "bucket/trades"
 OPTIONS = WriteOptions(row_group_rows=150, column_codecs={"price": "snappy"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,9 +14,6 @@ from coldparquet.format.types import TypeTag
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
 from tests.support.questdb_tables import PARTITIONS, GoldenPartition
 from tests.support.written_tables import assert_same_rows, read_rows, table_symbols
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SMALL = WriteOptions(row_group_rows=37, page_rows=10)
 

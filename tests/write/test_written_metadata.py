@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,9 +25,6 @@ from tests.support.blooms import ask, domain_values, fields_of
 from tests.support.paged_files import PagedFile, assert_same_pages, pages_beside, rows_of_all_kinds
 from tests.support.questdb_tables import PARTITIONS
 from tests.support.table_copies import copy_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def needles(first_second: int, rows: int, seed: int) -> pa.Table:
