@@ -50,7 +50,7 @@ def test_a_missing_package_is_named() -> None:
     assert result.stderr == "error: the command line needs the package typer: pip install 'coldparquet[cli]'\n"
 
 
-def test_whoever_reads_the_output_may_stop(table: Path) -> None:
+def test_the_reader_of_the_output_may_stop(table: Path) -> None:
     with subprocess.Popen([*COMMAND, "scan", str(table)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -1,4 +1,4 @@
-"""Every command against moto, an S3 that somebody else wrote: index a table there, then read it."""
+"""Every command against moto, an S3 that others wrote: index a table there, then read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``coldparquet restore`` against moto, an S3 server of somebody else that plays GLACIER and restores."""
+"""``coldparquet restore`` against moto, an S3 server of others that plays GLACIER and restores."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_files_of_others_get_one(created_by: str | None, noted: str) -> None:
     assert not old.is_writer_known
 
 
-# --- Who wrote a file, by its ``created_by``: which versions are known to be wrong, and names that nobody would choose ---
+# --- Who wrote a file, by its ``created_by``: which versions are known to be wrong, and names that no writer would choose ---
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_a_body_of_zeros_is_refused_before_it_is_decompressed() -> None:
 
 
 @pytest.mark.parametrize("limit", ["LARGEST_BODY_BYTES", "LARGEST_PAGES_FILE_BYTES"])
-def test_a_file_that_nobody_would_read_is_not_written(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_no_reader_takes_is_not_written(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages_file, limit, 50)
     with pytest.raises(UnsupportedError) as caught:
         encoded(SMALL)
@@ -210,7 +210,7 @@ def with_numbers(change: dict[int, int]) -> bytes:
 
 
 def test_pages_that_cannot_be_are_refused() -> None:
-    """Each number of the body is what the others leave it to be, or it is one that nobody can check."""
+    """Each number of the body is what the others leave it to be, or it is one that cannot be checked."""
     chunk_count = SMALL.places.chunk_count
     page_count = ENVELOPE.header.unpack(encoded(SMALL)).page_count
     assert page_count == chunk_count  # so small that each chunk has one page

@@ -263,7 +263,7 @@ def test_foreign_annotations_are_read_from_the_first_entry_of_their_code() -> No
         parquet_footer_offset=4,
         parquet_footer_length=4,
         scratchpad=[
-            ScratchpadEntry(1, b"somebody else's"),
+            ScratchpadEntry(1, b"another writer's"),
             ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations({0: "UINT_32"})),
             ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, b"shadowed"),
         ],

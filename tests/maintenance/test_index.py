@@ -282,7 +282,7 @@ async def test_cancelling_leaves_whole_sidecars_or_none(tmp_path: Path) -> None:
 
 
 class RacingStore(MemoryStore):
-    """Somebody else writes the sidecar while its footer is being read."""
+    """Another process writes the sidecar while its footer is being read."""
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         fetched = await super().get(request)
@@ -318,7 +318,7 @@ async def test_files_without_a_designated_timestamp_are_noted(tmp_path: Path) ->
 
 
 async def test_an_archived_file_that_was_moved_after_its_sidecar_keeps_it(tmp_path: Path) -> None:
-    """Moving an object to another class gives it a new time; nobody can compare it before it is restored."""
+    """Moving an object to another class gives it a new time; it cannot be compared before it is restored."""
     data = next(copy_parquet_partitions("interval_day", tmp_path).glob("*/data.parquet")).read_bytes()
     path = "bucket/t/2024-02-27.4/data.parquet"
     store = ArchiveStore()

@@ -133,7 +133,7 @@ async def test_of_two_at_the_same_time_one_fails() -> None:
             if_match: str | None = None,
             storage_class: str | None = None,
         ) -> str:
-            await super().put(path, b"of somebody else", overwrite=True)
+            await super().put(path, b"of another process", overwrite=True)
             return await super().put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
 
     objects = table_of_days(DAYS)
@@ -142,7 +142,7 @@ async def test_of_two_at_the_same_time_one_fails() -> None:
         with pytest.raises(ObjectChangedError) as caught:
             await pack_table(TABLE, store=store)
         assert caught.value.kind == "CatalogueConflict"
-        assert await content(store) == b"of somebody else"
+        assert await content(store) == b"of another process"
 
 
 async def test_index_renews_what_it_wrote_and_makes_none_unasked(table: Path) -> None:

@@ -285,7 +285,7 @@ async def test_rows_that_the_transaction_does_not_count(days: Path) -> None:
     assert "counts 49 rows, the Parquet footer at the size that it states 48" in findings[1].message
 
 
-async def test_directories_that_nobody_reads(days: Path) -> None:
+async def test_directories_that_are_not_read(days: Path) -> None:
     (days / "2024-02-27.3").mkdir()
     (days / "2024-02-20.detached").mkdir()
     (days / "2024-02-21.attachable").mkdir()
@@ -297,7 +297,7 @@ async def test_directories_that_nobody_reads(days: Path) -> None:
 
 
 async def test_directories_at_other_times_may_hold_rows(days: Path) -> None:
-    """Whoever puts a day beside a transaction is told that it is not read, and never to delete it."""
+    """A user who puts a day beside a transaction is told that it is not read, and never to delete it."""
     for name in ("2030-01-01", "2030-01", "2030-01-02.7", "2024-02-27T03.9"):
         (days / name).mkdir()
     unread, stale, unnamed = (await verify_table(days)).findings

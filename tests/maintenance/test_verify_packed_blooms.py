@@ -67,7 +67,7 @@ async def packed() -> QuotingStore:
 
 @pytest.fixture
 def a_wrong_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever packs puts an empty filter in place of one that is full."""
+    """The packer puts an empty filter in place of one that is full."""
 
     async def forget(location: PartitionLocation, packed: PackedSidecar, **how: Any) -> tuple[PackedBloom, ...]:
         first, *others = await read_blooms(location, packed, **how)

@@ -1,4 +1,4 @@
-"""Pieces that somebody has altered, with the right checksum: they give rows or an error of ours, quickly and in little memory.
+"""Altered pieces, with the right checksum: they give rows or an error of ours, quickly and in little memory.
 
 Nothing here knows what a piece looks like inside: bytes of it are changed at random, and what looks like text or numbers.
 """
@@ -161,7 +161,7 @@ def check(data: bytes, store: ObjectStore | None) -> str:
     except (FormatError, UnsupportedError, NotFoundError, ObjectChangedError) as error:
         return type(error).__name__
     except InvalidInputError as error:
-        assert "the URL is empty" in str(error)  # noqa: PT017 - of a table that nobody could open either
+        assert "the URL is empty" in str(error)  # noqa: PT017 - of a table that could not be opened either
         return "no URL"
     return "rows"
 

@@ -123,7 +123,7 @@ async def test_a_row_group_of_ten_columns_takes_less_than_a_kilobyte(
 
 
 async def test_no_secret_is_in_a_piece_nor_in_what_it_says(tmp_path: Path) -> None:
-    planted = "PLANTED-where-nobody-may-see-it"
+    planted = "PLANTED-where-it-must-not-be-seen"
     file = tmp_path / "bucket" / data_path(0)
     file.parent.mkdir(parents=True)
     file.write_bytes(day_file(0))

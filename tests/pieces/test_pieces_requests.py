@@ -67,7 +67,7 @@ async def test_every_get_is_bound_to_the_version_that_the_driver_has_seen() -> N
     store = await watched_store()
     async with cp.open_table("db/trades", store=store) as table:
         pieces = await table.scan(["price"]).pieces(2 * DAYS)
-    # This store has no classes, so that nobody looks at objects, but for those that several pieces read.
+    # This store has no classes, so that no HEADs are sent, but for objects that several pieces read.
     assert store.looks == [data_path(day) for day in range(DAYS)]
     etags = {data_path(day): (await store.info(data_path(day))).etag for day in range(DAYS)}
     store.gets.clear()

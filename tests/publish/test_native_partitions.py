@@ -310,7 +310,7 @@ async def test_a_dry_run_tells_the_price_and_converts_nothing(tmp_path: Path, mo
     assert (planned.rows, planned.cost.write_count) == (done.rows, done.cost.write_count)
     assert planned.cost.dollars == pytest.approx(done.cost.dollars)
     names = [name.partition("-")[0] for name in done.table_files]
-    assert list(planned.table_files) == names  # the checksum in the manifest's name is of sizes that nobody knows yet
+    assert list(planned.table_files) == names  # the checksum in the manifest's name is of sizes that are not known yet
 
 
 # --- Rows that stay behind ----------------------------------------------------------------------------------------------

@@ -218,7 +218,7 @@ async def test_a_table_that_was_copied_by_hand_keeps_its_native_rows(tmp_path: P
 
 
 async def test_partitions_of_no_table_are_not_covered_up(tmp_path: Path) -> None:
-    store = MemoryStore({f"{PATH}/2024-03-01/data.parquet": b"of somebody else"})
+    store = MemoryStore({f"{PATH}/2024-03-01/data.parquet": b"of another process"})
     with pytest.raises(InvalidInputError, match=r"belong to no published table \(2024-03-01\)") as caught:
         await publish_table(copy_table(TABLE, tmp_path), PATH, store=store)
     assert caught.value.kind == "NotPublished"

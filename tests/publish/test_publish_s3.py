@@ -1,4 +1,4 @@
-"""Publishing to S3: over the simulated store with parts and signatures, and on moto, an S3 that somebody else wrote."""
+"""Publishing to S3: over the simulated store with parts and signatures, and on moto, an S3 that others wrote."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_killed_runs_are_continued_on_moto(tmp_path: Path, moto: tuple[S3S
 
 
 class TakenOver(StoreWrapper):
-    """Somebody else commits right before this publisher does."""
+    """Another process commits right before this publisher does."""
 
     def __init__(self, store: S3Store, table: Path) -> None:
         super().__init__(store)

@@ -29,7 +29,7 @@ def request(start: int, stop: int, **details: object) -> RangeRequest:
 
 
 class Setting:
-    """A store, what was sent to it, and caches that outlive whoever reads through them."""
+    """A store, what was sent to it, and caches that outlive the stores that read through them."""
 
     def __init__(self, store: ObjectStore | None = None, *, disk: DiskCache | None = None) -> None:
         self.objects = QuotingStore({PATH: CONTENT})
@@ -198,7 +198,7 @@ async def test_a_failure_is_shared_and_not_remembered() -> None:
 
 
 @pytest.mark.parametrize("cancelled", [{0}, {1}, {0, 1}, {0, 1, 2}])
-async def test_whoever_gives_up_takes_the_answer_from_nobody(cancelled: set[int]) -> None:
+async def test_a_caller_that_gives_up_takes_the_answer_from_no_other(cancelled: set[int]) -> None:
     gate = Gate(QuotingStore({PATH: CONTENT}))
     store = Setting(gate).reader()
     tasks = [asyncio.create_task(store.get(request(0, 100))) for _ in range(3)]

@@ -119,7 +119,7 @@ async def test_range_past_the_end_that_a_filesystem_refuses() -> None:
     assert (fetched.data, fetched.start) == (b"", 10)
 
 
-async def test_suffix_where_nobody_knows_the_size() -> None:
+async def test_suffix_where_the_size_is_unknown() -> None:
     filesystem = Mock(async_impl=False, **{"info.return_value": {"size": None, "type": "file"}})
     with pytest.raises(UnsupportedError) as caught:
         await FsspecStore(filesystem, label="sizeless").get(request_for("key", SuffixRange(8)))

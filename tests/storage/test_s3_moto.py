@@ -1,4 +1,4 @@
-"""S3Store against moto: an S3 that somebody else wrote."""
+"""S3Store against moto: an S3 that others wrote."""
 
 from __future__ import annotations
 

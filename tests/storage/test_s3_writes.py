@@ -100,7 +100,7 @@ async def test_a_finished_upload_must_have_the_checksum_of_its_parts(server: tup
     right = StoredChecksum.of_parts([PART.crc32]).value.to_bytes(4, "big")
     for text, is_right in (
         (f"{base64.b64encode(right).decode()}-1", True),
-        (checksum(b"abc"), True),  # that of the whole, which nobody can compare
+        (checksum(b"abc"), True),  # that of the whole, which cannot be compared
         ("", True),
         (f"{base64.b64encode(right).decode()}-2", False),
         (checksum(b"x", "-1"), False),

@@ -1,4 +1,4 @@
-"""Blocking work that is cancelled: it ends, and nobody hears of it again."""
+"""Blocking work that is cancelled: it ends, and is not heard of again."""
 
 from __future__ import annotations
 

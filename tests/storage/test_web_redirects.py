@@ -77,7 +77,7 @@ async def test_other_hosts_are_told_no_credentials(sites: tuple[Site, Site], sta
     assert other.requests[0].headers["Range"] == "bytes=0-3"
 
 
-async def test_whoever_is_sent_back_is_a_stranger(sites: tuple[Site, Site]) -> None:
+async def test_a_request_that_is_sent_back_has_no_credentials(sites: tuple[Site, Site]) -> None:
     home, other = sites
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:

@@ -56,7 +56,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if not request.param:
         for file in [path for path in table.iterdir() if path.is_file()]:
             file.unlink()
-        shutil.rmtree(table / "2024-01-05.3")  # native: without a transaction nobody can read it
+        shutil.rmtree(table / "2024-01-05.3")  # native: without a transaction it cannot be read
     return Place(
         path=table,
         rows=await scan_rows(table),

@@ -78,7 +78,7 @@ def foreign_rows() -> pa.Table:
             "blob": pa.array([bytes([number % 256] * (number % 3)) for number in numbers], pa.binary()),
             "ratio": pa.array(np.where(nulls, np.nan, numbers / 7)),
         }
-    ).replace_schema_metadata({"author": "somebody else"})
+    ).replace_schema_metadata({"author": "another program"})
 
 
 async def test_a_file_of_another_writer_keeps_its_types_and_its_metadata(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ async def test_nothing_goes_without_being_asked(table: Path) -> None:
     assert directories(table) == sorted([*LIVE, *OLD])
 
 
-async def test_a_version_stays_while_somebody_may_read_it(table: Path) -> None:
+async def test_a_version_stays_while_it_may_be_read(table: Path) -> None:
     now = time.time()
     os.utime(table / "2023-11.4" / "data.parquet", (now, now))  # the old version was written to just now
     os.utime(table / "2023-12.7" / "_pm", (now, now))  # the new version was made just now

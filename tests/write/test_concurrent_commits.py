@@ -188,7 +188,7 @@ async def run(path: Path, update_count: int) -> None:
         for txn, state in seen:
             assert writer.states[txn] == state, txn
         txns = [txn for txn, _ in seen]
-        assert txns == sorted(txns)  # nobody goes back in time
+        assert txns == sorted(txns)  # no reader goes back in time
         assert len(set(txns)) > 3  # they did read in between
     final = await compact_table(writer.path, purge=True, options=CompactionOptions(write=OPTIONS, purge_after_s=0))
     assert final.count("failed") == 0

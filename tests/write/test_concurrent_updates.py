@@ -122,7 +122,7 @@ async def _run(table: Table, update_count: int) -> None:
     readers = await asyncio.gather(*(_read_while(table, writer) for _ in range(2)))
     await writer
     for seen in readers:
-        assert seen == sorted(seen)  # nobody goes back in time
+        assert seen == sorted(seen)  # no reader goes back in time
         assert len(set(seen)) > 3  # they did read in between
     assert await table.scan() == update_count
 

@@ -109,7 +109,7 @@ async def test_of_two_commits_from_one_state_the_second_changes_nothing(table: P
 
 
 class RivalStore(StoreWrapper):
-    """Lets somebody else commit in the last moment: after `_txn` was read and before it is replaced."""
+    """Lets another process commit in the last moment: after `_txn` was read and before it is replaced."""
 
     def __init__(self, store: ObjectStore, path: str, started_from: TableFiles) -> None:
         super().__init__(store)
@@ -264,7 +264,7 @@ async def test_a_range_that_was_released_is_not_released_for_its_next_owner() ->
 
 
 class AlwaysTaken(StoreWrapper):
-    """Has somebody else claim whatever is claimed, a moment before."""
+    """Has another process claim whatever is claimed, a moment before."""
 
     async def put(self, path: str, data: bytes, **options: object) -> str | None:
         await self._store.put(path, b"theirs", overwrite=True)

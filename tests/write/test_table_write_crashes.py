@@ -76,7 +76,9 @@ async def test_requests(change: str, most_points: int | None) -> None:
         if not is_new:  # the same rows once more
             await write_table(URL, ADDED, timestamp="ts", mode=mode, store=objects)
             assert await look(URL, change, objects)
-        await write_table(URL, ADDED, mode="overwrite", store=objects)  # what the dead one has left is in nobody's way
+        await write_table(
+            URL, ADDED, mode="overwrite", store=objects
+        )  # what the dead one has left does not stand in the way
     assert seen == {True, False}
 
 
@@ -131,7 +133,7 @@ class ForgetfulStore(StoreWrapper):
 
 
 class KeepingStore(StoreWrapper):
-    """Lets nobody remove anything."""
+    """Refuses to remove anything."""
 
     async def delete(self, paths: Sequence[str]) -> None:
         raise AccessError("removing is not permitted", path=paths[0])
@@ -140,7 +142,7 @@ class KeepingStore(StoreWrapper):
 @pytest.mark.parametrize("kind", [ForgetfulStore, KeepingStore])
 @changes
 async def test_what_is_committed_is_no_failure(change: str, kind: type[StoreWrapper]) -> None:
-    """Whoever got an error would write the rows once more, and have them twice."""
+    """A caller that got an error would write the rows once more, and have them twice."""
     objects = await prepared(change)
     written = await write_table(URL, ADDED, timestamp="ts", mode=CHANGES[change][1], store=kind(objects))
     assert await look(URL, change, objects)

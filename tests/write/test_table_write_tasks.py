@@ -109,7 +109,7 @@ async def test_what_lost_attempts_have_written_is_removed_and_never_read(store: 
     assert await names(store) == ["2024-01-01.4", "2024-01-02.4", "2024-01-03.4", *TABLE_FILES]
 
 
-async def test_nobody_sees_a_table_that_is_not_committed_and_nothing_is_left_of_it(store: MemoryStore) -> None:
+async def test_a_table_that_is_not_committed_is_not_seen_and_nothing_is_left_of_it(store: MemoryStore) -> None:
     write = await begin(store)
     await stage(store, write, ticks(100), attempt=0)
     with pytest.raises(NotFoundError, match="being written for the first time") as unseen:
