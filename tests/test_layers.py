@@ -188,6 +188,12 @@ def test_the_house_is_described_as_it_is() -> None:
     rooms = re.findall(r"(?m)^    (?:  )?(\w+(?:, \w+)*)(?:   .*|)$", text.split("## Rooms")[1].split("## The way")[0])
     layers = [{name for name in layer if not name.startswith("__")} for layer in LAYERS]
     assert [set(names.split(", ")) for names in rooms] == layers
-    for name in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", text):
-        path = SOURCE.joinpath(*name.split("."))
-        assert any(p.with_suffix(".py").exists() for p in (path, path.parent)), f"there is no {name}"
+    for name in re.findall(r"`([a-z_0-9]+(?:\.[A-Za-z_0-9]+)+)`", text):
+        module, _, member = name.rpartition(".")
+        if name not in NAMED:
+            assert module in NAMED, f"there is no {name}"
+            assert re.search(rf"(?m)^(class|def|async def) {member}\b", NAMED[module].read_text(encoding="utf-8")), name
+    code = "\n".join(path.read_text(encoding="utf-8") for path in MODULES)
+    for name in re.findall(r"`([A-Z]\w+|[a-z]+_[a-z_]+)`", text):
+        is_defined = re.search(rf"(?m)^(class|def|async def) {name}\b", code)
+        assert is_defined or name in NAMED or (SOURCE.parent / name).exists(), f"there is no {name}"

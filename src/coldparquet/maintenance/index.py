@@ -48,7 +48,7 @@ class IndexReport:
     notes: tuple[str, ...] = ()
     """Directories that were not looked into, and what the sidecars lack, one sentence each."""
     findings: tuple[Finding, ...] = ()
-    """Files beside the partitions that nobody reads."""
+    """Files beside the partitions that no reader reads."""
     catalogue: PackReport | None = None
     """What became of the table's catalogue; None where there is none."""
 
@@ -73,7 +73,7 @@ class FoundPartitions:
     locations: tuple[PartitionLocation, ...]
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
-    """Files beside the partitions that nobody reads."""
+    """Files beside the partitions that no reader reads."""
     is_table: bool = True
     """False for a single partition, which has no catalogue, and where there is nothing to do."""
 
@@ -351,7 +351,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         pack: Make the catalogue of the table where there is none; one that is there is renewed in any case. See
             :func:`coldparquet.maintenance.pack.pack_table`.
         inline_bloom_bytes: Bloom filters go into a sidecar that is written if it then has at most so many bytes, so that
-            whoever asks them needs no request beyond that for the sidecar; but every other question fetches them, too. None
+            those that ask them need no request beyond that for the sidecar; but every other question fetches them, too. None
             takes ``options.sidecar_prefix_bytes``: what comes with the first request anyway. See also ``pack``, which
             copies filters into the catalogue without that drawback.
         dry_run: Write nothing, but derive every sidecar that would be written.

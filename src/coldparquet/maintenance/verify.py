@@ -346,7 +346,7 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
 
     Args:
         url: A table directory, a directory of partitions, a partition directory or a Parquet file: any fsspec URL, or
-            a local path. Of a partition alone nobody knows what its table's ``_txn`` says.
+            a local path. Of a partition alone it is not known what its table's ``_txn`` says.
         partitions: Names of the partitions to check, with or without their version suffix; None for all.
         deep: Whether to read every byte of the Parquet files as well, and compare all values with what is claimed of them.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.

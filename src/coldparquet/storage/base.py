@@ -234,7 +234,7 @@ class ObjectStore(Protocol):
         Args:
             path: The object, of at most 5 GiB.
             storage_class: S3's name of the class.
-            if_match: ETag that the object must have, so that nothing is lost which somebody else writes meanwhile.
+            if_match: ETag that the object must have, so that nothing is lost which another process writes meanwhile.
 
         Returns:
             The ETag that it has now.
@@ -304,7 +304,7 @@ OBJECT_WRITES: frozenset[Operation] = frozenset({"put", "finish upload", "change
 
 Effect: TypeAlias = Literal["read", "repeatable write", "conditional write"]
 """What sending a request twice does: nothing; the same as sending it once; or the second one finds what the first one wrote
-and calls it somebody else's."""
+and takes it for another process's."""
 
 Answer = TypeVar("Answer")
 
@@ -503,7 +503,7 @@ class StoreWrapper:
         )
 
     async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
-        """Move to another storage class; of a move of which the answer was lost nobody knows the new version."""
+        """Move to another storage class; a move whose answer was lost leaves the new version unknown."""
         return await self.send(
             Call(
                 "change class",

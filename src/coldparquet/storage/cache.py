@@ -46,7 +46,7 @@ class CachedStore(StoreWrapper):
         self._cache = cache
         self._in_flight: dict[RangeRequest, asyncio.Future[FetchedRange]] = {}
         self._asking: dict[str, asyncio.Lock] = {}
-        """By path: held by whoever asks whether a version is still the newest."""
+        """By path: held by the task that asks whether a version is still the newest."""
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range, unless it is held. 1 request or none.
@@ -117,7 +117,7 @@ class CachedStore(StoreWrapper):
             answer = await self._store.get(request)
         except Exception as error:
             in_flight.set_exception(error)
-            in_flight.exception()  # perhaps nobody waits
+            in_flight.exception()  # perhaps no task waits
             raise
         else:
             in_flight.set_result(answer)
@@ -386,5 +386,5 @@ class Cache:
 
 
 def digest_of(*words: str) -> bytes:
-    """Return a digest, from which nobody learns what the words were."""
+    """Return a digest, which does not tell what the words were."""
     return hashlib.blake2b("\n".join(words).encode(errors="surrogatepass"), digest_size=20).digest()

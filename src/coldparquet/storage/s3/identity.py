@@ -125,7 +125,7 @@ class S3Options:
     use_dualstack: bool | None = None
     """Whether to reach AWS by the hosts that have IPv6 addresses as well."""
     requester_pays: bool = False
-    """Agree to pay for the requests to somebody else's bucket."""
+    """Agree to pay for the requests to another owner's bucket."""
 
 
 def parse_s3_options(storage_options: Mapping[str, Any]) -> S3Options:
@@ -177,7 +177,7 @@ def with_fsspec_config(
 ) -> dict[str, Any]:
     """Return ``storage_options`` on top of what fsspec's own configuration says of S3, as s3fs takes them.
 
-    Whoever names an identity gets nothing of the configured one: a key of one and a token of another are neither.
+    A caller who names an identity gets nothing of the configured one: a key of one and a token of another are neither.
     """
     configured = {**fsspec_config.get("s3a", {}), **fsspec_config.get("s3", {})}
     if not _WHO_ASKS.isdisjoint({*storage_options, *mapping_option(storage_options, "client_kwargs")}):
