@@ -139,7 +139,9 @@ class TierJob(TableByTable):
     async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:
         """Renew the catalogues of tables in which files have other ETags now."""
         changed = [result for result in results if result.details.get("has_new_etag")]
-        return await renew_catalogues(changed, plan, stores, make=False)
+        places = {result.table for result in changed}
+        tables = {item.table_url: replace(item, partition="") for item in plan.items if item.table_url in places}
+        return await renew_catalogues(changed, replace(plan, tables=tuple(tables.values())), stores, make=False)
 
     async def _decide(
         self, table: TableToPlan, location: PartitionLocation, objects: Mapping[str, ObjectInfo], now_s: float

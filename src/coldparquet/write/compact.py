@@ -20,8 +20,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from coldparquet.catalog.discovery import chosen_partitions, discover
@@ -144,6 +144,10 @@ class CompactionReport:
     def count(self, action: CompactionAction) -> int:
         """Return how many partitions met this fate."""
         return sum(partition.action == action for partition in self.partitions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data that ``json.dumps`` takes."""
+        return {**asdict(self), "counts": dict(Counter(partition.action for partition in self.partitions))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
