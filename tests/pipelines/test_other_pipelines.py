@@ -15,7 +15,16 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import NotFoundError
 from coldparquet.maintenance import verify_table
-from coldparquet.pipelines import CompactJob, ConvertJob, IndexJob, LocalEngine, PublishJob, VerifyJob, run, run_pipeline
+from coldparquet.pipelines import (
+    CompactJob,
+    ConvertJob,
+    IndexJob,
+    LocalEngine,
+    PublishJob,
+    VerifyJob,
+    run,
+    run_pipeline,
+)
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import assert_same_rows, expected_rows, plain

@@ -320,6 +320,7 @@ class TableByTable(ABC):
 
     __slots__ = ()
     name: ClassVar[str]
+    dry_run: bool
     tells_of_items: ClassVar[bool] = True
     """Whether progress is told item by item; False for jobs that tell more of it, see :attr:`LakeStores.on_progress`."""
 

@@ -11,9 +11,9 @@ from coldparquet.errors import InvalidInputError
 from coldparquet.maintenance.pack import result_of_pack
 from coldparquet.pipelines.lakes import TableByTable
 from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, join_url, nothing_to_do
+from coldparquet.prices import parse_storage_class_rule
 from coldparquet.publish.publisher import publish_table
 from coldparquet.publish.report import PublishOptions, PublishReport
-from coldparquet.publish.source import parse_storage_class_rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ from coldparquet.prices import STANDARD, PriceTable
 
 if TYPE_CHECKING:
     from coldparquet.maintenance.pack import PackReport
+    from coldparquet.prices import StorageClassRule
     from coldparquet.publish.changes import DroppedPartitions, NativePartitions
-    from coldparquet.publish.source import StorageClassRule
 
 
 _DAY_S = 86_400.0

@@ -24,7 +24,7 @@ from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from coldparquet.catalog.discovery import chosen_partitions, discover
+from coldparquet.catalog.discovery import chosen_partitions, discover, is_manifest_name
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.concurrency import TableThreads, map_or_cancel
 from coldparquet.errors import ColdParquetError, InternalError, InvalidInputError, NotFoundError, UnsupportedError
@@ -35,7 +35,6 @@ from coldparquet.maintenance.sidecars import PartitionIndexer
 from coldparquet.options import MIB, ReadOptions
 from coldparquet.pipelines.model import Place
 from coldparquet.plan.advice import compaction_reason
-from coldparquet.publish.destination import is_manifest_name
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.requests import RangeRequest
