@@ -24,6 +24,7 @@ from coldparquet.pipelines import (
     run,
     run_pipeline,
 )
+from coldparquet.pipelines.model import Job
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import assert_same_rows, expected_rows, plain
