@@ -64,6 +64,7 @@ class Setting:
     def __init__(self, disk: DiskCache | None = None, *, trust_s: float = 0.0, has_memory: bool = True) -> None:
         self.objects: MemoryStore = QuotingStore({f"{DIRECTORY}/_pm": OLD})
         self.now_s = 1_000_000.0
+        self.disk = disk
         memory = MemoryCache(1_000_000 if has_memory else 0)
         cache = Cache("sidecar", lambda: self.objects.label, memory=memory, disk=disk)
         self.cache = SidecarCache(cache, trust_s=trust_s, clock=lambda: self.now_s)
@@ -77,6 +78,8 @@ class Setting:
         with metadata_requests(self.spent):
             found = await look_up_sidecar(CheckedStore(trace), location, options, cache=self.cache)
         assert len(trace.records) == len(self.spent)
+        if self.disk is not None:
+            self.disk.flush()
         return found
 
     @property

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,9 +28,6 @@ from coldparquet.format.txn import parse_txn, parse_version
 from tests.support.damage import catalogue_entry, unpacked
 from tests.support.paged_files import paged_file, rows_of_all_kinds
 from tests.support.table_files import as_values, make_cv, make_symbol_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SIDECARS = (

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coldparquet.catalog.findings import Finding
 from coldparquet.format.parquet_footer import writer_entry
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_header import ScratchpadEntry
@@ -29,9 +30,6 @@ from coldparquet.format.types import (
 )
 from coldparquet.maintenance.sidecar_comparison import compare_sidecars
 from tests.support.sidecar_strategies import contents
-
-if TYPE_CHECKING:
-    from coldparquet.catalog.findings import Finding
 
 REMEDY = "write it anew"
 TIME, PRICE, NAME = range(3)

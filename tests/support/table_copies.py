@@ -219,6 +219,6 @@ def expected_published_rows(snapshot: str | None) -> pa.Table:
 
 
 async def read_rows(store: ObjectStore, path: str) -> pa.Table:
-    """Read a published table as anybody would."""
+    """Read a published table as any reader would."""
     async with open_table(path, store=store) as table:
         return plain(await table.scan().to_arrow())

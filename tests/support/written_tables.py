@@ -173,7 +173,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def stored_rows(directory: Path) -> pa.Table:
-    """All rows of a Parquet file as somebody reads them who knows nothing of QuestDB."""
+    """All rows of a Parquet file as a reader reads them that knows nothing of QuestDB."""
     return pq.read_table(directory / "data.parquet", partitioning=None)
 
 

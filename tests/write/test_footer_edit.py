@@ -204,7 +204,7 @@ SYMBOL_CASES: dict[str, tuple[dict[str, Any], dict[str, Any], Order, dict[str, A
     "old ones are gone": ({}, {"format": 1}, [], {"format": 1}),
     "both are ASCII": ({"ascii": True}, {"ascii": True}, BOTH_KEPT, {"ascii": True}),
     "new ones are not ASCII": ({"ascii": True}, {"ascii": False}, BOTH_KEPT, {"ascii": False}),
-    "nobody knows of new ones": ({"ascii": True}, {}, BOTH_KEPT, {"ascii": False}),
+    "new ones are unknown": ({"ascii": True}, {}, BOTH_KEPT, {"ascii": False}),
     "old ones are not ASCII": ({"ascii": False}, {"ascii": True}, BOTH_KEPT, {"ascii": False}),
     "ASCII and old ones are gone": ({"ascii": False}, {"ascii": True}, [], {"ascii": True}),
     "ASCII was never told": ({}, {"ascii": True}, BOTH_KEPT, {}),

@@ -83,7 +83,7 @@ class VerifiedPartition:
     row_groups: int | None
     """None unless the footer was read."""
     parquet_size_bytes: int | None
-    """Size of the Parquet file that counts; None where nobody states it."""
+    """Size of the Parquet file that counts; None where nothing states it."""
     unused_bytes: int | None
     """Dead bytes in it, as its writer noted them; None unless the footer was read."""
     other_bytes: int | None

@@ -128,7 +128,6 @@ def publisher_conflict(path: str) -> ObjectChangedError:
     )
 
 
-_MANIFEST_NAME = re.compile(r"_published\.v\d{1,19}-[0-9a-f]{8}", re.ASCII)
 _MANIFEST_FORMAT = 1
 
 
@@ -200,11 +199,6 @@ class PublishedTable:
 def manifest_name(txn: int, transaction_data: bytes) -> str:
     """Return the name of the manifest for a `_txn`: it changes whenever those bytes do."""
     return f"_published.v{txn}-{zlib.crc32(transaction_data):08x}"
-
-
-def is_manifest_name(name: str) -> bool:
-    """Tell whether a name is one of :func:`manifest_name`."""
-    return _MANIFEST_NAME.fullmatch(name) is not None
 
 
 def parse_manifest(data: bytes, *, path: str) -> Manifest:
