@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from coldparquet.archive.objects import ArchivedObject
     from coldparquet.catalog.packed import PackedLookup, Stripe
     from coldparquet.catalog.partition import Partition, PartitionMetadata
+    from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.plan.model import MetadataRequest, PartitionRead, SkippedPartition
     from coldparquet.scan.model import Question
     from coldparquet.storage.requests import ObjectInfo
@@ -273,25 +274,31 @@ async def _read_packed_and_blooms(question: Question, window: Sequence[Partition
     :meth:`coldparquet.catalog.packed.PackedBlooms.fetch_ahead` for the filters that the question probes.
     """
     catalogue = question.snapshot.catalogue
-
-    async def entries_and_blooms() -> dict[str, PackedLookup]:
-        entries = await catalogue.entries(wanted)
-        packed = {name: entry.sidecar for name, entry in entries.items()}
-        sidecars = {partition.name: partition.snapshot or packed.get(partition.name) for partition in window}
-        known = {name: sidecar for name, sidecar in sidecars.items() if sidecar is not None}
-        asked = await asyncio.to_thread(asked_ahead, question, known)
-        with metadata_requests(found.heads):
-            found.stripes |= await catalogue.blooms.fetch_ahead(asked)
-        return entries
-
     async with catalogue.turn:
         # Partitions that are unchanged since an earlier state have the catalogue of that state.
         unread = [partition for partition in window if partition.catalogue is catalogue]
         wanted = catalogue.wanted([partition.location for partition in unread])
         if wanted:
             with metadata_requests() as requests:
-                entries, stale = await both(entries_and_blooms(), catalogue.stale(wanted))
+                entries, stale = await both(
+                    _entries_and_blooms(question, window, wanted, found), catalogue.stale(wanted)
+                )
             take_packed(unread, catalogue.valid(wanted, entries, stale), requests)
+
+
+async def _entries_and_blooms(
+    question: Question, window: Sequence[Partition], wanted: Sequence[PartitionLocation], found: FoundMetadata
+) -> dict[str, PackedLookup]:
+    """Read entries, some of which may be stale, and then the bloom filters that the question probes if none is."""
+    catalogue = question.snapshot.catalogue
+    entries = await catalogue.entries(wanted)
+    packed = {name: entry.sidecar for name, entry in entries.items()}
+    sidecars = {partition.name: partition.snapshot or packed.get(partition.name) for partition in window}
+    known = {name: sidecar for name, sidecar in sidecars.items() if sidecar is not None}
+    asked = await asyncio.to_thread(asked_ahead, question, known)
+    with metadata_requests(found.heads):
+        found.stripes |= await catalogue.blooms.fetch_ahead(asked)
+    return entries
 
 
 async def _after_the_archive(
