@@ -23,14 +23,14 @@ from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import SidecarContent, encode_sidecar
-from coldparquet.format.txn import encode_txn, parse_txn
+from coldparquet.format.txn import parse_txn
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.storage import urls
 from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.memory import MemoryStore
 from tests.support.questdb_tables import PARTITIONS, copy_parquet_partitions
-from tests.support.table_copies import contents_of, copy_table
+from tests.support.table_copies import change_record, contents_of, copy_table, records_of, rewrite_txn
 
 # --- Table files and directories that lie: clear errors, never a row too few or too many, and nothing but our own
 # errors
@@ -48,8 +48,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def change_transaction(table: Path, **changes: Any) -> None:
-    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    (table / "_txn").write_bytes(encode_txn(replace(transaction, **changes)))
+    rewrite_txn(table, lambda transaction: replace(transaction, **changes))
 
 
 async def rows_of(table: Path, where: str | None = None) -> int:
@@ -71,7 +70,7 @@ async def test_a_largest_timestamp_before_the_last_partition(table: Path) -> Non
 
 async def test_two_records_of_one_directory(table: Path) -> None:
     transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    first, second, *others = [transaction.partitions.record(index) for index in range(5)]
+    first, second, *others = records_of(transaction)
     records = [replace(first, timestamp=-100), replace(second, timestamp=0), *others]
     change_transaction(table, partitions=PartitionRecords.of(records))
     with pytest.raises(FormatError, match="both named 1970-01-01, so their rows would be read twice") as caught:
@@ -103,11 +102,7 @@ async def test_rows_of_other_times_are_read_where_no_partition_was_left_out_by_i
 
 async def test_a_record_of_other_times_than_the_rows(table: Path) -> None:
     day_us = 86_400_000_000
-    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    first, *others = [transaction.partitions.record(index) for index in range(5)]
-    change_transaction(
-        table, partitions=PartitionRecords.of([replace(first, timestamp=first.timestamp - day_us), *others])
-    )
+    change_record(table, lambda first: replace(first, timestamp=first.timestamp - day_us))
     shutil.move(table / f"{FIRST_DAY}.4", table / "2024-02-26.4")
     with pytest.raises(FormatError) as caught:
         await rows_of(table, "ts < '2024-03-01'")

@@ -29,7 +29,7 @@ from coldparquet.plan.bind import (
     BoundPredicate,
 )
 from coldparquet.plan.blooms import BloomProbes, find_lookups
-from coldparquet.plan.predicate import And, Not, Operator, Or
+from coldparquet.plan.predicate import Operator
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.ranges import ByteRange
 from tests.support.blooms import (
@@ -47,6 +47,7 @@ from tests.support.blooms import (
     with_references,
 )
 from tests.support.parquet_footers import parsed_footer
+from tests.support.predicate_trees import trees
 from tests.support.questdb_tables import PARTITIONS
 
 (GENUINE,) = [partition for partition in PARTITIONS if partition.table == "bloom"]
@@ -261,15 +262,7 @@ def predicates(fields: dict[str, BoundField]) -> st.SearchStrategy[BoundPredicat
         ),
         st.builds(BoundIsNull, st.sampled_from([*fields.values()])),
     )
-    return st.recursive(
-        leaf,
-        lambda parts: st.one_of(
-            st.lists(parts, min_size=1, max_size=3).map(lambda found: And(tuple(found))),
-            st.lists(parts, min_size=1, max_size=3).map(lambda found: Or(tuple(found))),
-            parts.map(Not),
-        ),
-        max_leaves=6,
-    )
+    return trees(leaf)
 
 
 @settings(max_examples=25)
