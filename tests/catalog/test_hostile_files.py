@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import coldparquet as cp
 from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError, StorageError, UnsupportedError
-from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import SidecarContent, encode_sidecar
@@ -29,6 +27,7 @@ from coldparquet.maintenance.verify import verify_table
 from coldparquet.storage import urls
 from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.memory import MemoryStore
+from tests.support.parquet_footers import parquet_bytes, parsed_footer
 from tests.support.questdb_tables import PARTITIONS, copy_parquet_partitions
 from tests.support.table_copies import change_record, contents_of, copy_table, records_of, rewrite_txn
 
@@ -156,17 +155,13 @@ ROWS = 1_000
 
 @pytest.fixture(scope="module")
 def data() -> bytes:
-    sink = pa.BufferOutputStream()
     numbers, texts = pa.array(range(ROWS), pa.int64()), pa.array(["a", "b"] * (ROWS // 2))
-    pq.write_table(pa.table({"x": numbers, "text": texts}), sink, row_group_size=ROWS // 4)
-    return sink.getvalue().to_pybytes()
+    return parquet_bytes(pa.table({"x": numbers, "text": texts}), row_group_size=ROWS // 4)
 
 
 @pytest.fixture(scope="module")
 def content(data: bytes) -> SidecarContent:
-    length = int.from_bytes(data[-8:-4], "little")
-    footer_offset = len(data) - 8 - length
-    return sidecar_content_from_footer(parse_footer(data[footer_offset:-8], path="x", offset=footer_offset))
+    return sidecar_content_from_footer(parsed_footer(data))
 
 
 def store_of(data: bytes, content: SidecarContent) -> MemoryStore:
