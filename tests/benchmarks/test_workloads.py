@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coldparquet.cli.bench_command import chosen_benchmarks
 from coldparquet.cli.commands import app
 from coldparquet_bench import (
     goals,
@@ -22,6 +21,7 @@ from coldparquet_bench import (
     trading_day,
     year_of_trades,
 )
+from coldparquet_bench.command import chosen_benchmarks
 from coldparquet_bench.measurement import BUCKET, OURS, Benchmark, run
 from coldparquet_bench.report import percentiles, report
 from coldparquet_bench.spark_measurement import SparkBenchmark

@@ -44,6 +44,8 @@ from tests.support.small_tables import (
 from tests.support.table_copies import copy_table, records_of, with_records
 
 WITHOUT = StoreOptions(use_catalogue=False)
+KEEPS_NOTHING = StoreOptions(cache_limit_bytes=0)
+"""Small catalogues come with the first request, and so would their stripes of bloom filters."""
 DAYS = 30
 ROWS = 48
 
@@ -443,7 +445,7 @@ def data_requests(log: tuple[RequestRecord, ...]) -> dict[str, int]:
 
 
 async def found(
-    store: QuotingStore, where: str, *, store_options: StoreOptions | None = None
+    store: QuotingStore, where: str, *, store_options: StoreOptions = KEEPS_NOTHING
 ) -> tuple[int, tuple[RequestRecord, ...], str]:
     async with cp.open_table(TABLE, store=store, store_options=store_options) as table:
         scan = table.scan(["ts", "price"], where)

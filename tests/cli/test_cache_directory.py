@@ -20,7 +20,7 @@ SECRET = "planted-secret-0123456789"  # noqa: S105 - to be searched for
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ColdStoreServer]:
     # Commands are run in this process, which would remember sidecars by itself.
-    monkeypatch.setattr(caches, "PROCESS_MEMORY", MemoryCache(0))
+    monkeypatch.setattr(caches, "PROCESS_SIDECARS", MemoryCache(0))
     shutil.copytree(GOLDEN / "o3_in_place" / "table", tmp_path / "bucket" / "trades")
     with ColdStoreServer(tmp_path) as running:
         yield running

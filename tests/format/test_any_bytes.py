@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.catalogue_file import encode_catalogue
-from coldparquet.format.column_versions import parse_column_versions
-from coldparquet.format.native import parse_symbol_offsets, parse_symbols
-from coldparquet.format.pages_file import encode_pages_file, parse_pages_file
+from coldparquet.format.native import parse_column_versions, parse_symbol_offsets, parse_symbols
+from coldparquet.format.page_index import encode_pages_file, parse_pages_file
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer

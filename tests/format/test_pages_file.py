@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format import pages_file
+from coldparquet.format import page_index as pages_file
+from coldparquet.format.page_index import ENVELOPE, encode_pages_file, parse_pages_file, stated_size_bytes
 from coldparquet.format.pages import ChunkPlaces, PageBounds, PartitionPages, chunk_places
-from coldparquet.format.pages_file import ENVELOPE, encode_pages_file, parse_pages_file, stated_size_bytes
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import BoundSpec, encode_sidecar

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from coldparquet.cli.sidecar_dump import describe_sidecar
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.sidecar_header import ScratchpadEntry, parse_header
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import ColumnSpec, SidecarContent, encode_sidecar

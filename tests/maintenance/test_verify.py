@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coldparquet.catalog.findings import Finding
 from coldparquet.errors import AccessError, FormatError, InvalidInputError, NotFoundError
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index import index_table
@@ -19,7 +20,6 @@ from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.maintenance.partition_check import VerifiedPartition
 from coldparquet.maintenance.verify import VerifyReport, verify_table
 from coldparquet.options import ReadOptions
-from coldparquet.plan.advice import Finding
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import TraceStore

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coldparquet.catalog.findings import Finding
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
@@ -19,7 +20,6 @@ from coldparquet.maintenance import deep_check
 from coldparquet.maintenance.deep_check import check_values
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
-from coldparquet.plan.advice import Finding
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.requests import ObjectInfo, StoredChecksum
 from tests.support.archive_store import ArchiveStore

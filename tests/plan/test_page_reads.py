@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
-from coldparquet.plan.model import Read, RowSelection
+from coldparquet.plan.model import Read
 from coldparquet.plan.reads import (
     defer_columns,
     first_rows,
@@ -22,6 +22,7 @@ from coldparquet.plan.reads import (
     rows_of,
     without_filter,
 )
+from coldparquet.plan.selection import RowSelection
 from tests.support.paged_columns import LONG, Partition, four_pages, partitions, pieces, rows, selected, whole_read
 from tests.support.row_outcomes import selection_of
 

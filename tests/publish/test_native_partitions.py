@@ -16,7 +16,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.catalog.table_files import PartitionLocation
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
-from coldparquet.format.column_versions import RECORD_DTYPE, encode_column_versions, parse_column_versions
+from coldparquet.format.native import COLUMN_VERSION, encode_column_versions, parse_column_versions
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
 from coldparquet.format.txn import LeftBehind, TableTransaction, encode_txn, parse_txn
@@ -228,7 +228,7 @@ def update_column(table: Path, expected: pa.Table) -> pa.Table:
     versions = parse_column_versions((table / "_cv").read_bytes(), path=None)
     (writer_index,) = [column.writer_index for column in metadata.columns if column.name == "id"]
     timestamp = int(transaction.partitions.timestamps[-1])
-    record = np.array([(timestamp, writer_index, 8, 0)], RECORD_DTYPE)
+    record = np.array([(timestamp, writer_index, 8, 0)], COLUMN_VERSION)
     changed = replace(versions, version=versions.version + 1, records=np.concatenate([versions.records, record]))
     (table / "_cv").write_bytes(encode_column_versions(changed))
     commit(table, column_version=changed.version)

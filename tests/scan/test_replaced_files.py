@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
-from coldparquet.cli.demo_data import write_trades
 from coldparquet.errors import NotFoundError, ObjectChangedError
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
@@ -24,6 +23,7 @@ from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.table_scan import Scan
 from coldparquet.write import append_rows
+from coldparquet_testing.demo_data import write_trades
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import GOLDEN
 

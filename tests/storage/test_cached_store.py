@@ -221,7 +221,9 @@ async def test_a_new_process_asks_only_whether_the_version_is_still_the_newest(t
     def files() -> DiskCache:
         return DiskCache(str(tmp_path), limit_bytes=10_000_000)
 
-    await Setting(disk=files()).reader().get(request(100, 300))
+    disk = files()
+    await Setting(disk=disk).reader().get(request(100, 300))
+    disk.flush()
     setting = Setting(disk=files())
     store = setting.reader()
     assert (await store.get(request(150, 300))).data == CONTENT[150:300]
@@ -237,6 +239,7 @@ async def test_a_new_process_asks_only_whether_the_version_is_still_the_newest(t
 async def test_poisoned_ranges_are_fetched_anew_and_replaced(tmp_path: Path) -> None:
     disk = DiskCache(str(tmp_path), limit_bytes=10_000_000)
     await Setting(disk=disk).reader().get(request(0, 200))
+    disk.flush()
     poison(tmp_path)
     setting = Setting(disk=disk)
     assert (await setting.reader().get(request(0, 200))).data == CONTENT[:200]

@@ -29,7 +29,15 @@ def fetched(start: int, stop: int, *, etag: str | None = '"1"', content: bytes =
 def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], CacheLevel]:
     """Return what is asked for the level of each step: always the same, or a new one on the same file."""
     if request.param == "disk, another process":
-        return lambda: DiskCache(str(tmp_path), limit_bytes=ROOMY_BYTES)
+        others = list[DiskCache]()
+
+        def another() -> DiskCache:
+            for other in others:
+                other.flush()
+            others[:] = [DiskCache(str(tmp_path), limit_bytes=ROOMY_BYTES)]
+            return others[0]
+
+        return another
     level: CacheLevel = (
         DiskCache(str(tmp_path), limit_bytes=ROOMY_BYTES) if request.param == "disk" else MemoryCache(ROOMY_BYTES)
     )

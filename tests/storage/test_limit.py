@@ -215,7 +215,8 @@ async def test_cancelling_and_failing_anywhere_leaves_no_slot_behind(seed: int) 
                 raise SLOW_DOWN
             return await super().get(request)
 
-    store = LimitedStore(Busy({"x": CONTENT}), max_concurrency=3, max_bytes=100)
+    in_flight = InFlightLimit(max_requests=3, max_bytes=100)
+    store = LimitedStore(Busy({"x": CONTENT}), max_concurrency=3, in_flight=in_flight)
     requests = [
         replace(request_for("x", ByteRange(0, chance.randrange(1, 120))), turn=chance.randrange(5)) for _ in range(60)
     ]

@@ -32,8 +32,9 @@ from coldparquet.format.sidecar_writer import (
 )
 from coldparquet.format.types import resolve_type
 from coldparquet.plan.bind import BoundField, BoundPredicate, bind
-from coldparquet.plan.model import CHUNK, Read, RowSelection, StoredData
+from coldparquet.plan.model import CHUNK, Read, StoredData
 from coldparquet.plan.predicate import Comparison, In, IsNull, Literal, Operator, Predicate
+from coldparquet.plan.selection import RowSelection
 from tests.support.predicate_trees import COMPARE, trees, truth
 
 Pair = tuple[bytes | None, bytes | None]

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coldparquet.format.footer_edit import FooterBytes, KeptRowGroup, NewRowGroup, SplicedFooter, splice_footers
 from coldparquet.format.parquet_footer import ParquetFooter, parse_footer
 from coldparquet.format.parquet_thrift import ColumnChunk, ColumnIndex, FileMetaData, OffsetIndex
+from coldparquet.write.footer_edit import FooterBytes, KeptRowGroup, NewRowGroup, SplicedFooter, splice_footers
 from tests.support.questdb_tables import GOLDEN
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from coldparquet.format.blooms import BloomTransfer
-from coldparquet.format.column_versions import encode_column_versions, parse_column_versions
+from coldparquet.format.native import encode_column_versions, parse_column_versions
 from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import FooterSpec, SidecarContent, encode_footer, encode_sidecar

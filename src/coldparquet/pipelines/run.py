@@ -29,6 +29,7 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, StorageError
 from coldparquet.options import StoreOptions, checked_store_options
 from coldparquet.pipelines.model import (
+    FEW_AT_ONCE,
     Access,
     Lake,
     LakeStores,
@@ -59,13 +60,10 @@ READY_LINE = "ready"
 SMALL_ITEMS_PER_WORKER = 64
 """Of work that waits for requests: a process takes most of a second to start, as long as so many small items take."""
 
-_FEW_AT_ONCE = 8
-"""Work of which no more than so many items run at once computes, or moves much."""
-
 
 def items_per_worker(job: Job) -> int:
     """Return how many items are worth a process, or a task of a cluster, of their own."""
-    return SMALL_ITEMS_PER_WORKER if job.items_at_once > _FEW_AT_ONCE else job.items_at_once
+    return SMALL_ITEMS_PER_WORKER if job.items_at_once > FEW_AT_ONCE else job.items_at_once
 
 
 async def run_item(job: Job, item: WorkItem, stores: LakeStores) -> WorkResult:

@@ -20,22 +20,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from coldparquet.catalog.discovery import chosen_partitions, discover
+from coldparquet.catalog.discovery import chosen_partitions, discover, is_manifest_name
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.concurrency import TableThreads, map_or_cancel
 from coldparquet.errors import ColdParquetError, InternalError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.format.page_headers import count_pages, offset_index_span
 from coldparquet.format.partition_names import parse_partition_directory
+from coldparquet.maintenance.advice import compaction_reason
 from coldparquet.maintenance.pack import renew_catalogue
 from coldparquet.maintenance.sidecars import PartitionIndexer
 from coldparquet.options import MIB, ReadOptions
 from coldparquet.pipelines.model import Place
-from coldparquet.plan.advice import compaction_reason
-from coldparquet.publish.destination import is_manifest_name
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.requests import RangeRequest
@@ -144,6 +143,10 @@ class CompactionReport:
     def count(self, action: CompactionAction) -> int:
         """Return how many partitions met this fate."""
         return sum(partition.action == action for partition in self.partitions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data that ``json.dumps`` takes."""
+        return {**asdict(self), "counts": dict(Counter(partition.action for partition in self.partitions))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

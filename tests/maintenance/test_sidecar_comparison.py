@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coldparquet.catalog.findings import Finding
 from coldparquet.format.parquet_footer import writer_entry
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_header import ScratchpadEntry
@@ -23,8 +24,7 @@ from coldparquet.format.sidecar_writer import (
 )
 from coldparquet.format.type_codes import DESIGNATED_BIT, TypeTag
 from coldparquet.format.types import FOREIGN_ANNOTATIONS_CODE, ForeignAnnotation, encode_foreign_annotations
-from coldparquet.plan.advice import Finding
-from coldparquet.plan.sidecar_comparison import compare_sidecars
+from coldparquet.maintenance.sidecar_comparison import compare_sidecars
 from tests.support.sidecar_strategies import contents
 
 REMEDY = "write it anew"

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coldparquet.format.pages_file import encode_pages_file
-from coldparquet.plan.advice import Finding
-from coldparquet.plan.checks import PartitionCheck, check_partition
+from coldparquet.catalog.findings import Finding
+from coldparquet.format.page_index import encode_pages_file
+from coldparquet.maintenance.file_checks import PartitionCheck, check_partition
 from tests.support.paged_files import PagedFile
 from tests.support.parquet_footers import parquet_bytes, parsed_footer
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, GoldenPartition

@@ -15,15 +15,6 @@ import pytest
 
 from coldparquet.errors import FormatError, InternalError, InvalidInputError
 from coldparquet.format import parquet_thrift
-from coldparquet.format.footer_edit import (
-    FooterBytes,
-    KeptRowGroup,
-    NewRowGroup,
-    splice_footers,
-    with_decimal_precisions,
-    with_null_counts,
-    with_schema_of,
-)
 from coldparquet.format.page_headers import parse_pages
 from coldparquet.format.parquet_footer import frame_footer
 from coldparquet.format.parquet_thrift import OffsetIndex
@@ -35,6 +26,15 @@ from coldparquet.format.thrift import (
     encode_structure_list,
     parse_fields,
     parse_structure_list,
+)
+from coldparquet.write.footer_edit import (
+    FooterBytes,
+    KeptRowGroup,
+    NewRowGroup,
+    splice_footers,
+    with_decimal_precisions,
+    with_null_counts,
+    with_schema_of,
 )
 from tests.support.parquet_footers import (
     appended_to,
