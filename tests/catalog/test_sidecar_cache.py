@@ -23,8 +23,7 @@ from coldparquet.catalog.partition import SidecarLookup, look_up_sidecar
 from coldparquet.catalog.table_files import PartitionLocation, partition_location
 from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.format import page_index
-from coldparquet.format.page_index import page_index_range
-from coldparquet.format.pages_file import encode_pages_file
+from coldparquet.format.page_index import encode_pages_file, page_index_range
 from coldparquet.format.partition_records import PartitionRecord
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.maintenance.index import index_table
@@ -65,6 +64,7 @@ class Setting:
     def __init__(self, disk: DiskCache | None = None, *, trust_s: float = 0.0, has_memory: bool = True) -> None:
         self.objects: MemoryStore = QuotingStore({f"{DIRECTORY}/_pm": OLD})
         self.now_s = 1_000_000.0
+        self.disk = disk
         memory = MemoryCache(1_000_000 if has_memory else 0)
         cache = Cache("sidecar", lambda: self.objects.label, memory=memory, disk=disk)
         self.cache = SidecarCache(cache, trust_s=trust_s, clock=lambda: self.now_s)
@@ -78,6 +78,8 @@ class Setting:
         with metadata_requests(self.spent):
             found = await look_up_sidecar(CheckedStore(trace), location, options, cache=self.cache)
         assert len(trace.records) == len(self.spent)
+        if self.disk is not None:
+            self.disk.flush()
         return found
 
     @property

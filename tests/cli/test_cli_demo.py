@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,11 +12,7 @@ import pytest
 from coldparquet_testing.demo_data import ROWS_PER_DAY, write_trades
 from coldparquet_testing.demo_readers import Answer
 from coldparquet_testing.simulator import ServedRequest
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.command_line import Run
+from tests.support.command_line import Run
 
 
 @pytest.fixture

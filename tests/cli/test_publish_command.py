@@ -7,17 +7,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import coldparquet.prices
 from coldparquet_testing.simulator import ColdStoreServer
-from tests.support.command_line import plain
+from tests.support.command_line import Run, plain
 from tests.support.table_copies import TABLE, copy_table, put_in_state
-
-if TYPE_CHECKING:
-    from tests.support.command_line import Run
 
 
 @pytest.fixture

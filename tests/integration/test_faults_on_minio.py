@@ -43,7 +43,7 @@ class PlacedTable:
 
     @property
     def rows(self) -> pa.Table:
-        """All of them, read by somebody else."""
+        """All of them, read by another reader."""
         return pa.concat_tables([pq.read_table(pa.BufferReader(day)) for day in self.days])
 
     def opened(self, *, store_options: cp.StoreOptions = TWICE, **options: Any) -> cp.opening.Opening:

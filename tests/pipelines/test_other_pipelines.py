@@ -6,7 +6,6 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,14 +24,12 @@ from coldparquet.pipelines import (
     run,
     run_pipeline,
 )
+from coldparquet.pipelines.model import Job
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import assert_same_rows, expected_rows, plain
 from tests.support.table_copies import contents_of, copy_table, expected_of, fates, make_lake
 from tests.support.written_tables import trades
-
-if TYPE_CHECKING:
-    from coldparquet.pipelines.model import Job
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +14,6 @@ from coldparquet.pipelines import CompactJob, IndexJob, LocalEngine, MigrateJob,
 from coldparquet.pipelines.lakes import one_table
 from coldparquet.pipelines.model import Place
 from tests.support.table_copies import contents_of, copy_table, damage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 TABLE = "interval_day"
 MakeJob = Any

@@ -344,4 +344,4 @@ async def test_explain_says_where_sidecars_are_believed(
             assert (text in (await opened.scan().plan()).explain()) == is_believed
     async with cp.open_table(table, options=options) as opened:
         assert text not in (await opened.scan().plan()).explain(), "a disk is always asked"
-    assert caplog.messages == [], "it is as it should be, so that nobody is warned of it"
+    assert caplog.messages == [], "it is as it should be, so that there is no warning"

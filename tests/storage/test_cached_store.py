@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.base import ObjectStore, StoreWrapper
 from coldparquet.storage.cache import Cache, CachedStore, MemoryCache
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.disk_cache import DiskCache
 from coldparquet.storage.log import Ledger, TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.requests import RangeRequest
+from coldparquet.storage.requests import FetchedRange, RangeRequest
 from tests.support.disk_caches import poison
 from tests.support.small_tables import QuotingStore
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.requests import FetchedRange
 
 PATH = "table/2024-03-01/data.parquet"
 CONTENT = bytes(range(256)) * 8
@@ -35,7 +29,7 @@ def request(start: int, stop: int, **details: object) -> RangeRequest:
 
 
 class Setting:
-    """A store, what was sent to it, and caches that outlive whoever reads through them."""
+    """A store, what was sent to it, and caches that outlive the stores that read through them."""
 
     def __init__(self, store: ObjectStore | None = None, *, disk: DiskCache | None = None) -> None:
         self.objects = QuotingStore({PATH: CONTENT})
@@ -204,7 +198,7 @@ async def test_a_failure_is_shared_and_not_remembered() -> None:
 
 
 @pytest.mark.parametrize("cancelled", [{0}, {1}, {0, 1}, {0, 1, 2}])
-async def test_whoever_gives_up_takes_the_answer_from_nobody(cancelled: set[int]) -> None:
+async def test_a_caller_that_gives_up_takes_the_answer_from_no_other(cancelled: set[int]) -> None:
     gate = Gate(QuotingStore({PATH: CONTENT}))
     store = Setting(gate).reader()
     tasks = [asyncio.create_task(store.get(request(0, 100))) for _ in range(3)]
@@ -227,7 +221,9 @@ async def test_a_new_process_asks_only_whether_the_version_is_still_the_newest(t
     def files() -> DiskCache:
         return DiskCache(str(tmp_path), limit_bytes=10_000_000)
 
-    await Setting(disk=files()).reader().get(request(100, 300))
+    disk = files()
+    await Setting(disk=disk).reader().get(request(100, 300))
+    disk.flush()
     setting = Setting(disk=files())
     store = setting.reader()
     assert (await store.get(request(150, 300))).data == CONTENT[150:300]
@@ -243,6 +239,7 @@ async def test_a_new_process_asks_only_whether_the_version_is_still_the_newest(t
 async def test_poisoned_ranges_are_fetched_anew_and_replaced(tmp_path: Path) -> None:
     disk = DiskCache(str(tmp_path), limit_bytes=10_000_000)
     await Setting(disk=disk).reader().get(request(0, 200))
+    disk.flush()
     poison(tmp_path)
     setting = Setting(disk=disk)
     assert (await setting.reader().get(request(0, 200))).data == CONTENT[:200]

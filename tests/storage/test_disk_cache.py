@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import multiprocessing
 import os
 import random
 import sqlite3
 import stat
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -17,9 +19,13 @@ from typing import Any
 import pytest
 
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.cache import digest_of
+from coldparquet.storage import disk_cache
+from coldparquet.storage.cache import Cache, CachedStore, MemoryCache, digest_of
+from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.disk_cache import DiskCache
-from coldparquet.storage.requests import FetchedRange
+from coldparquet.storage.log import TraceStore
+from coldparquet.storage.requests import FetchedRange, RangeRequest
+from tests.support.small_tables import QuotingStore
 
 CONTENT = bytes(range(256)) * 40
 ROOMY_BYTES = 10_000_000
@@ -31,6 +37,7 @@ def key(name: str) -> tuple[str, ...]:
 
 def write(cache: DiskCache, name: str, content: bytes = CONTENT) -> None:
     cache.keep(key(name), FetchedRange(data=content, start=0, etag='"1"', object_size_bytes=len(content)))
+    cache.flush()
 
 
 def read(cache: DiskCache, name: str, length: int = len(CONTENT)) -> bytes | None:
@@ -304,11 +311,104 @@ def test_a_file_that_another_process_writes_for_long_is_not_waited_for(
     assert cache.problem is None
 
 
+class Setting:
+    """A store above a cache on disk, whose writes wait until they may go on."""
+
+    def __init__(self, cache: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cache, self.may_write, self.is_writing = cache, threading.Event(), threading.Event()
+        self.trace = TraceStore(QuotingStore({"t/x": CONTENT}))
+        memory = MemoryCache(0)
+        self.store = CachedStore(CheckedStore(self.trace), Cache("range", str, memory=memory, disk=cache))
+        write_now = disk_cache._write_missing
+
+        def write_slowly(*arguments: Any) -> None:
+            self.is_writing.set()
+            assert self.may_write.wait(60)
+            write_now(*arguments)
+
+        monkeypatch.setattr(disk_cache, "_write_missing", write_slowly)
+
+    async def get(self, start: int) -> bytes:
+        asked = RangeRequest(path="t/x", byte_range=ByteRange(start, start + 100), reason="test")
+        return (await self.store.get(asked)).data
+
+
+async def test_no_answer_waits_for_a_slow_disk_and_nothing_is_lost_on_close(
+    cache: DiskCache, directory: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    setting = Setting(cache, monkeypatch)
+    for start in range(0, 2_000, 100):
+        assert await setting.get(start) == CONTENT[start : start + 100]
+        assert await asyncio.to_thread(setting.is_writing.wait, 60)
+    assert len(setting.trace.records) == 20
+    assert [await setting.get(start) for start in (1_900, 0)] == [CONTENT[1_900:2_000], CONTENT[:100]]
+    assert len(setting.trace.records) == 20, "what waits to be written is found"
+    assert execute(directory, "SELECT count(*) FROM entries") == [(0,)]
+    closing_cache = asyncio.create_task(asyncio.to_thread(cache.close))
+    setting.may_write.set()
+    await closing_cache
+    assert execute(directory, "SELECT count(*), sum(stop - start) FROM entries WHERE kind = 'range'") == [(20, 2_000)]
+    assert "coldparquet-cache" not in {thread.name for thread in threading.enumerate()}
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("limit", ["_MOST_QUEUED", "_MOST_QUEUED_BYTES"])
+async def test_what_a_slow_disk_cannot_take_is_dropped_and_told(
+    cache: DiskCache, directory: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, limit: str
+) -> None:
+    monkeypatch.setattr(disk_cache, limit, {"_MOST_QUEUED": 5, "_MOST_QUEUED_BYTES": 500}[limit])
+    setting = Setting(cache, monkeypatch)
+    for start in range(0, 2_000, 100):
+        assert await setting.get(start) == CONTENT[start : start + 100]
+    setting.may_write.set()
+    await asyncio.to_thread(cache.close)
+    [[kept]] = execute(directory, "SELECT count(*) FROM entries WHERE kind = 'range'")
+    assert kept == 5
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"15 writes to the cache directory {directory!r} were given up")
+
+
+async def test_a_file_that_stays_locked_holds_up_neither_answers_nor_the_end_for_long(
+    cache: DiskCache, directory: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(cache, "a")
+    monkeypatch.setattr("coldparquet.storage.disk_cache._LONGEST_WAIT_S", 0.3)
+    cache.close()
+    setting = Setting(cache, monkeypatch)
+    setting.may_write.set()
+    with closing(sqlite3.connect(file_in(directory), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for start in range(0, 2_000, 100):
+            assert await setting.get(start) == CONTENT[start : start + 100]
+        assert cache.queue.of(("range", "", "t/x")), "all answers were there before the first write was given up"
+        await asyncio.to_thread(cache.close)
+        other.execute("ROLLBACK")
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"20 writes to the cache directory {directory!r} were given up")
+    assert read(cache, "a") == CONTENT
+    assert await setting.get(0) == CONTENT[:100]
+    await asyncio.to_thread(cache.close)
+    assert execute(directory, "SELECT count(*) FROM entries WHERE kind = 'range'") == [(2,)]
+
+
+def _keep_and_end(directory: str) -> None:
+    cache = DiskCache(directory, limit_bytes=ROOMY_BYTES)
+    for number in range(50):
+        cache.keep(key(str(number)), FetchedRange(data=CONTENT, start=0, etag='"1"', object_size_bytes=len(CONTENT)))
+
+
+def test_a_process_that_ends_without_closing_writes_what_it_kept(cache: DiskCache, directory: str) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=_keep_and_end, args=(directory,))
+    process.start()
+    process.join(60)
+    assert [read(cache, str(number)) for number in range(50)] == [CONTENT] * 50
+
+
 def test_a_disk_that_is_full_fails_nothing(directory: str, caplog: pytest.LogCaptureFixture) -> None:
     cache = DiskCache(directory, limit_bytes=ROOMY_BYTES)
     write(cache, "a")
-    assert cache._connection is not None
-    cache._connection.execute("PRAGMA max_page_count = 1")
+    assert cache._writing.connection is not None
+    cache._writing.connection.execute("PRAGMA max_page_count = 1")
     for number in range(3):
         write(cache, str(number), CONTENT * 10)
     reason = "it cannot be written (SQLITE_FULL)"
@@ -317,7 +417,7 @@ def test_a_disk_that_is_full_fails_nothing(directory: str, caplog: pytest.LogCap
     assert read(cache, "a") == CONTENT
 
 
-@pytest.mark.parametrize("place", ["~nobody-of-this-name/cache", "a\0b", "{file}/cache", "{file}"])
+@pytest.mark.parametrize("place", ["~no-user-of-this-name/cache", "a\0b", "{file}/cache", "{file}"])
 def test_a_path_that_leads_nowhere_fails_nothing_and_is_warned_of_once(
     tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -334,8 +434,13 @@ def test_a_path_that_leads_nowhere_fails_nothing_and_is_warned_of_once(
 
 def test_a_child_may_be_forked_while_the_file_is_open(cache: DiskCache, directory: str) -> None:
     write(cache, "before")
+    for number in range(20):  # the parent writes them
+        cache.keep(
+            key(f"queued {number}"), FetchedRange(data=CONTENT, start=0, etag='"1"', object_size_bytes=len(CONTENT))
+        )
 
     def child() -> None:
+        assert cache.queue.of(key("queued 19")) == []
         for number in range(50):
             write(cache, f"child {number}")
 
@@ -348,4 +453,5 @@ def test_a_child_may_be_forked_while_the_file_is_open(cache: DiskCache, director
     assert process.exitcode == 0
     assert execute(directory, "PRAGMA integrity_check") == [("ok",)]
     names = ["before", *(f"{who} {number}" for who in ("parent", "child") for number in range(50))]
+    names += [f"queued {number}" for number in range(20)]
     assert sum(read(cache, name) == CONTENT for name in names) == len(names)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,8 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.limit import InFlightLimit, LimitedStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import FetchedRange, Listing, RangeRequest
 from coldparquet_testing.store_contract import CONTENT, request_for
-
-if TYPE_CHECKING:
-    from coldparquet.storage.requests import FetchedRange, Listing, RangeRequest
 
 SLOW_DOWN = StorageError("slow down", kind="SlowDown")
 RESET = StorageError("reset", kind="ConnectionFailed")
@@ -218,7 +215,8 @@ async def test_cancelling_and_failing_anywhere_leaves_no_slot_behind(seed: int) 
                 raise SLOW_DOWN
             return await super().get(request)
 
-    store = LimitedStore(Busy({"x": CONTENT}), max_concurrency=3, max_bytes=100)
+    in_flight = InFlightLimit(max_requests=3, max_bytes=100)
+    store = LimitedStore(Busy({"x": CONTENT}), max_concurrency=3, in_flight=in_flight)
     requests = [
         replace(request_for("x", ByteRange(0, chance.randrange(1, 120))), turn=chance.randrange(5)) for _ in range(60)
     ]

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import multiprocessing
+import os
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
+import botocore.session
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from botocore.exceptions import BotoCoreError
 
-from coldparquet.errors import AccessError
+from coldparquet.errors import AccessError, ColdParquetError
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.s3 import identity
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.store_contract import request_for
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
 SECRET = "the secret of the machine"  # noqa: S105 - the simulator compares signatures made with it
 
@@ -33,7 +37,13 @@ def bucket(tmp_path: Path) -> Iterator[ColdStoreServer]:
 
 @pytest.fixture(autouse=True)
 def _no_other_identity(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+    for name in (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_PROFILE",
+        "AWS_DEFAULT_REGION",
+    ):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "absent"))
@@ -129,3 +139,167 @@ async def test_profile_with_a_process(bucket: ColdStoreServer, monkeypatch: pyte
         await read(bucket)
     assert caught.value.kind == "NoCredentials"
     assert caught.value.__context__ is None
+
+
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """Return the profiles for which sessions of botocore were made."""
+    made = list[str | None]()
+    make = botocore.session.Session
+
+    def count(profile: str | None) -> Any:
+        made.append(profile)
+        return make(profile=profile)
+
+    monkeypatch.setattr(botocore.session, "Session", count)
+    return made
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, directory: Path, *, config: str, credentials: str) -> None:
+    for variable, text in (("AWS_CONFIG_FILE", config), ("AWS_SHARED_CREDENTIALS_FILE", credentials)):
+        (directory / variable).write_text(text)
+        monkeypatch.setenv(variable, str(directory / variable))
+
+
+def keys(secret: str) -> str:
+    return f"aws_access_key_id = somebody\naws_secret_access_key = {secret}\n"
+
+
+async def test_a_role_is_looked_up_once_and_again_when_its_credentials_are_over(
+    bucket: ColdStoreServer, machine: Machine, sessions: list[str | None]
+) -> None:
+    for _ in range(3):
+        await read(bucket)
+    assert (len(sessions), len(machine.asked)) == (1, 1)
+    account = identity.known_account(identity.parse_s3_options({"endpoint_url": bucket.endpoint_url}))
+    assert account is not None
+    assert account.credentials is not None
+    account.credentials._expiry_time = datetime.now(UTC) - timedelta(seconds=1)
+    for _ in range(3):
+        await read(bucket)
+    assert (len(sessions), len(machine.asked)) == (2, 2)
+
+
+@pytest.mark.parametrize("change", ["variables", "profile", "configuration", "credentials"])
+async def test_an_identity_is_kept_until_what_it_comes_from_changes(
+    bucket: ColdStoreServer, sessions: list[str | None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: str
+) -> None:
+    other = f"[other]\n{keys('another secret')}"
+    credentials = f"[default]\n{keys(SECRET)}{other}"
+    configure(monkeypatch, tmp_path, config="[default]\nregion = us-east-1\n", credentials=credentials)
+    for _ in range(3):
+        assert await read(bucket) == b"0123456789"
+    assert sessions == [None]
+    match change:
+        case "variables":
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another secret")
+        case "profile":
+            monkeypatch.setenv("AWS_PROFILE", "other")
+        case "configuration":
+            config = "[default]\ncredential_process = false\n"
+            configure(monkeypatch, tmp_path, config=config, credentials=other)
+        case _:
+            replaced = f"[default]\n{keys('another secret')}"
+            configure(monkeypatch, tmp_path, config="[default]\nregion = us-east-1\n", credentials=replaced)
+    with pytest.raises(AccessError):
+        await read(bucket)
+
+
+async def test_an_identity_that_the_store_refuses_is_not_kept(
+    bucket: ColdStoreServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answer = tmp_path / "answer"
+    config = f"[default]\ncredential_process = cat {answer}\n"
+    configure(monkeypatch, tmp_path, config=config, credentials="")
+    answer.write_text('{"Version": 1, "AccessKeyId": "process", "SecretAccessKey": "another secret"}')
+    with pytest.raises(AccessError):
+        await read(bucket)
+    answer.write_text(f'{{"Version": 1, "AccessKeyId": "process", "SecretAccessKey": "{SECRET}"}}')
+    assert await read(bucket) == b"0123456789"
+
+
+def _kept() -> int:
+    return len(identity._accounts)
+
+
+async def test_a_forked_child_looks_for_itself(
+    bucket: ColdStoreServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    configure(monkeypatch, tmp_path, config="", credentials=f"[default]\n{keys(SECRET)}")
+    await read(bucket)
+    assert _kept() > 0
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert await asyncio.to_thread(pool.apply, _kept) == 0
+
+
+async def test_event_loops_and_threads_share_an_identity(
+    bucket: ColdStoreServer, sessions: list[str | None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    configure(monkeypatch, tmp_path, config="", credentials=f"[default]\n{keys(SECRET)}")
+    await read(bucket)
+
+    def read_in_a_loop_of_its_own() -> bytes:
+        return asyncio.run(read(bucket))
+
+    answers = await asyncio.gather(*(asyncio.to_thread(read_in_a_loop_of_its_own) for _ in range(8)))
+    assert answers == [b"0123456789"] * 8
+    assert sessions == [None]
+
+
+@pytest.mark.parametrize("where", ["options", "variables"])
+async def test_keys_that_are_stated_make_no_session(
+    bucket: ColdStoreServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sessions: list[str | None], where: str
+) -> None:
+    config = f"[default]\nregion = eu-west-3\nendpoint_url = {bucket.endpoint_url}\n"
+    configure(monkeypatch, tmp_path, config=config, credentials="")
+    monkeypatch.delenv("AWS_REGION")
+    options = {"key": "somebody", "secret": SECRET} if where == "options" else {}
+    if where == "variables":
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    store = S3Store(storage_options=options)
+    assert (await store.get(request_for("bucket/key", ByteRange(0, 5)))).data == b"01234"
+    await store.aclose()
+    account = identity.known_account(identity.parse_s3_options(options))
+    assert account is not None
+    assert (account.region, account.endpoint_url) == ("eu-west-3", bucket.endpoint_url)
+    assert sessions == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "config", "credentials"),
+    [
+        ({}, "", ""),
+        ({"AWS_DEFAULT_REGION": "eu-west-1", "AWS_REGION": "eu-west-2"}, "[default]\nregion = eu-west-3\n", ""),
+        ({"AWS_DEFAULT_REGION": ""}, "[default]\nregion = eu-west-3\n", ""),
+        ({}, "[default]\nregion = eu-west-3\nca_bundle = /bundle\n", "[default]\nregion = eu-north-1\n"),
+        ({"AWS_PROFILE": "p"}, "[profile p]\nregion = eu-west-3\nuse_dualstack_endpoint = true\n", ""),
+        ({"AWS_PROFILE": "p"}, "[default]\nregion = eu-west-3\n", "[p]\nregion = eu-north-1\n"),
+        ({"AWS_PROFILE": "p", "AWS_DEFAULT_PROFILE": "d"}, "[profile d]\nregion = eu-west-3\n", "[p]\n"),
+        ({"AWS_USE_DUALSTACK_ENDPOINT": "True", "AWS_CA_BUNDLE": "/other"}, "[default]\nca_bundle = /bundle\n", ""),
+        ({"AWS_PROFILE": "absent"}, "[default]\n", ""),
+        ({}, "[default\n", ""),
+    ],
+)
+def test_the_configuration_is_read_as_a_session_of_botocore_reads_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], config: str, credentials: str
+) -> None:
+    configure(monkeypatch, tmp_path, config=config, credentials=credentials)
+    for name, value in {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": SECRET, **variables}.items():
+        monkeypatch.setenv(name, value)
+    session = botocore.session.Session()
+    try:
+        scoped = session.get_scoped_config()
+    except BotoCoreError:
+        with pytest.raises(ColdParquetError):
+            identity.resolve_account(identity.parse_s3_options({}))
+        return
+    account = identity.resolve_account(identity.parse_s3_options({}))
+    assert identity._profile_of(identity._configuration(), None) == scoped
+    assert identity._configuration() == session.full_config
+    assert account.region == (session.get_config_variable("region") or os.environ["AWS_REGION"])
+    assert account.ca_bundle == session.get_config_variable("ca_bundle")
+    assert account.use_dualstack is bool(session.get_config_variable("use_dualstack_endpoint"))
+    assert account.credentials is not None
+    assert account.credentials.get_frozen_credentials() == session.get_credentials().get_frozen_credentials()

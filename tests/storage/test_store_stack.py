@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -12,22 +16,19 @@ from aiohttp import web
 from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.fsspec_store import FsspecStore
 from coldparquet.storage.hedge import HedgePace
+from coldparquet.storage.limit import InFlightLimit
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.open import StoreStack, stack_store
+from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.store_contract import CONTENT, request_for
 from coldparquet_testing.stores import Failure, FaultStore, Hang, scripted
 from tests.support.http_servers import client_has_gone, respond, scripted_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from coldparquet.storage.base import ObjectStore
 
 OBJECT = bytes(range(256)) * 4_000
 PATIENT = StoreOptions(stall_timeout_s=2.0)
@@ -118,6 +119,63 @@ async def test_a_request_that_waits_for_its_next_attempt_holds_no_slot() -> None
     await asyncio.gather(waiting, return_exceptions=True)
     assert stack.limits.in_flight.request_count == 0
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+class Counting(MemoryStore):
+    """Counts the requests that are in it at once, each under its reason."""
+
+    def __init__(self) -> None:
+        super().__init__({"x": CONTENT})
+        self.inside, self.most_inside = Counter[str](), Counter[str]()
+
+    async def get(self, request: RangeRequest) -> FetchedRange:
+        for name in (request.reason, "all"):
+            self.inside[name] += 1
+            self.most_inside[name] = max(self.most_inside[name], self.inside[name])
+        await asyncio.sleep(0.001)
+        self.inside.subtract((request.reason, "all"))
+        return await super().get(request)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ((3, 3, 3), {"all": 3}),
+        ((2, 5), {"all": 5, "stack 0": 2}),
+        ((5, 2), {"all": 5, "stack 1": 2}),
+    ],
+)
+async def test_stacks_over_one_store_share_its_limit(limits: tuple[int, ...], expected: dict[str, int]) -> None:
+    inner = Counting()
+    stacks = [stack_store(inner, store_options=StoreOptions(), max_concurrency=limit) for limit in limits]
+    asked = request_for("x", ByteRange(0, 4))
+    await asyncio.gather(
+        *(
+            stack.store.get(replace(asked, reason=f"stack {number}"))
+            for _ in range(40)
+            for number, stack in enumerate(stacks)
+        )
+    )
+    assert {name: inner.most_inside[name] for name in expected} == expected
+    assert len({stack.limits.in_flight for stack in stacks}) == 1
+    in_flight = stacks[0].limits.in_flight
+    assert (in_flight.request_count, in_flight.byte_count) == (0, 0)
+
+
+async def test_a_stack_that_is_closed_closes_no_other() -> None:
+    inner = MemoryStore({"x": CONTENT})
+    stacks = [stack_store(inner, store_options=StoreOptions(), max_concurrency=1) for _ in range(2)]
+    await stacks[0].store.aclose()
+    assert (await stacks[1].store.get(request_for("x", ByteRange(0, 4)))).data == CONTENT[:4]
+
+
+def test_event_loops_share_no_limit() -> None:
+    inner = MemoryStore({"x": CONTENT})
+
+    async def limit() -> InFlightLimit:
+        return stack_store(inner, store_options=StoreOptions(), max_concurrency=1).limits.in_flight
+
+    assert asyncio.run(limit()) is not asyncio.run(limit())
 
 
 async def test_closed_for_good() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
@@ -25,8 +26,24 @@ if TYPE_CHECKING:
 _MEMORY_LIMIT_BYTES = 64 * MIB
 """Holds the sidecars of about a thousand partitions; a process has one such memory for all of its tables."""
 
-PROCESS_MEMORY = MemoryCache(_MEMORY_LIMIT_BYTES)
+PROCESS_SIDECARS = MemoryCache(_MEMORY_LIMIT_BYTES)
 """Holds the sidecars of all tables that this process opens by URL."""
+
+PROCESS_RANGES = MemoryCache(128 * MIB)
+"""Holds the fetched ranges of all tables that this process opens by S3 URL, unless they have a memory of their own."""
+
+
+def clear_caches() -> None:
+    """Free the memory in which this process keeps what it fetched: sidecars, and ranges of Parquet files.
+
+    Tables that are open stay valid, and fetch again what they need. What ``StoreOptions.cache_directory`` keeps on disk stays.
+    """
+    PROCESS_SIDECARS.clear()
+    PROCESS_RANGES.clear()
+
+
+for _memory in (PROCESS_SIDECARS, PROCESS_RANGES):
+    os.register_at_fork(after_in_child=_memory.start_anew_after_fork)
 
 
 class SidecarCache:
@@ -51,21 +68,21 @@ class SidecarCache:
         """Tell whether a sidecar may be used without asking the store."""
         return 0 <= self._clock() - kept.confirmed_s < self._trust_s
 
-    async def keep(self, path: str, file: bytes | memoryview, etag: str | None) -> None:
+    def keep(self, path: str, file: bytes | memoryview, etag: str | None) -> None:
         """Cache a sidecar that the store has just sent, unless it has no lasting ETag."""
         kept = FetchedRange(data=bytes(file), start=0, etag=etag, object_size_bytes=len(file))
-        await self._cache.keep(path, replace(kept, confirmed_s=self._clock()))
+        self._cache.keep(path, replace(kept, confirmed_s=self._clock()))
 
-    async def confirm(self, path: str, kept: FetchedRange) -> None:
+    def confirm(self, path: str, kept: FetchedRange) -> None:
         """Record that the store has just confirmed a cached sidecar as the newest one."""
         # On disk the time is worth a write only if sidecars are trusted for a while.
-        await self._cache.keep(path, replace(kept, confirmed_s=self._clock()), on_disk=self._trust_s > 0)
+        self._cache.keep(path, replace(kept, confirmed_s=self._clock()), on_disk=self._trust_s > 0)
 
     async def distrust(self, path: str) -> None:
         """Ask the store before the sidecar at a path is used again: its data turned out to be another file's."""
         kept = await self.find(path)
         if kept is not None and self.is_trusted(kept):
-            await self._cache.keep(path, replace(kept, confirmed_s=0.0))
+            self._cache.keep(path, replace(kept, confirmed_s=0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +115,22 @@ class TableCaches:
             from coldparquet.storage.disk_cache import DiskCache  # noqa: PLC0415 - SQLite is for those who keep on disk
 
             disk = DiskCache(store_options.cache_directory, limit_bytes=store_options.cache_directory_limit_bytes)
-        limit_bytes = store_options.cache_limit_bytes
-        sidecars = PROCESS_MEMORY if is_shared else MemoryCache(_MEMORY_LIMIT_BYTES)
+        limit_bytes, identity = store_options.cache_limit_bytes, store.identity
+        if limit_bytes is None and is_shared and identity:
+            ranges = PROCESS_RANGES
+        else:
+            ranges = MemoryCache(_MEMORY_LIMIT_BYTES if limit_bytes is None else limit_bytes)
+        sidecars = PROCESS_SIDECARS if is_shared else MemoryCache(_MEMORY_LIMIT_BYTES)
         return cls(
-            ranges=Cache("range", store_name, memory=MemoryCache(limit_bytes), disk=disk),
+            ranges=Cache("range", store_name, memory=ranges, disk=disk, identity=identity),
             sidecars=SidecarCache(
-                Cache("sidecar", store_name, memory=sidecars if limit_bytes else MemoryCache(0), disk=disk),
+                Cache(
+                    "sidecar",
+                    store_name,
+                    memory=sidecars if ranges.limit_bytes else MemoryCache(0),
+                    disk=disk,
+                    identity=identity,
+                ),
                 trust_s=store_options.sidecar_trust_s,
             ),
             disk=disk,

@@ -58,9 +58,9 @@ from coldparquet.text import few_names
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from coldparquet.catalog.findings import Finding
     from coldparquet.catalog.table_files import ColumnVersionsFor, TableFiles
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.plan.advice import Finding
     from coldparquet.storage.base import ObjectStore
 
 

@@ -104,9 +104,9 @@ async def look_up_sidecar(
     found = await _parse(file, location, path)
     if cache is not None and found.state != "damaged":
         if fetch.kept_is_newest and kept is not None:
-            await cache.confirm(path, kept)
+            cache.confirm(path, kept)
         else:
-            await cache.keep(path, file, fetch.etag)
+            cache.keep(path, file, fetch.etag)
     return replace(found, modified_s=fetch.modified_s)
 
 

@@ -307,7 +307,7 @@ def _pages_bytes(result: WorkResult) -> int:
 
 
 def _amounts(results: Sequence[WorkResult]) -> str:
-    """Write how many bytes, what they were before, and dollars; nothing where nobody counted."""
+    """Write how many bytes, what they were before, and dollars; nothing where they were not counted."""
     size_bytes = sum((result.size_bytes or 0) - _pages_bytes(result) for result in results)
     shapes = [
         (before, after) for one in results if (before := one.details.get("before")) and (after := one.details["after"])

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from coldparquet.catalog.discovery import discover
+from coldparquet.catalog.findings import Finding, with_remedy
 from coldparquet.catalog.other_layouts import refuse_inside_logged_table
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, partition_location
@@ -17,7 +18,6 @@ from coldparquet.maintenance.pack import PackReport, is_packed, renew_catalogues
 from coldparquet.maintenance.sidecars import IndexedPartition, PartitionIndexer
 from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data, one_table
 from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, nothing_to_do
-from coldparquet.plan.advice import Finding, with_remedy
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.text import plural
 
@@ -45,7 +45,7 @@ class IndexReport:
     notes: tuple[str, ...] = ()
     """Directories that were not looked into, and what the sidecars lack, one sentence each."""
     findings: tuple[Finding, ...] = ()
-    """Files beside the partitions that nobody reads."""
+    """Files beside the partitions that no reader reads."""
     catalogue: PackReport | None = None
     """What became of the table's catalogue; None where there is none."""
 
@@ -74,7 +74,7 @@ class FoundPartitions:
     locations: tuple[PartitionLocation, ...]
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
-    """Files beside the partitions that nobody reads."""
+    """Files beside the partitions that no reader reads."""
     is_table: bool = True
     """False for a single partition, which has no catalogue, and where there is nothing to do."""
 
@@ -337,7 +337,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
             where readers use it and it pays: of 4 partitions or more, in stores that list versions (S3). See
             :func:`coldparquet.maintenance.pack.pack_table`.
         inline_bloom_bytes: Bloom filters go into a sidecar that is written if it then has at most so many bytes, so that
-            whoever asks them needs no request beyond that for the sidecar; but every other question fetches them, too. None
+            those that ask them need no request beyond that for the sidecar; but every other question fetches them, too. None
             takes ``options.sidecar_prefix_bytes``: what comes with the first request anyway. See also ``pack``, which
             copies filters into the catalogue without that drawback.
         dry_run: Write nothing, but derive every sidecar that would be written.

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
-"""Filters of more bytes are not packed: whoever renews the catalogue writes all of them anew."""
+"""Filters of more bytes are not packed: each renewal of the catalogue writes all of them anew."""
 
 
 PackAction = Literal["written", "would write", "unchanged", "skipped", "failed"]
@@ -81,7 +81,7 @@ class PackReport:
     url: str
     action: PackAction
     catalogue_bytes: int | None = None
-    """Size of the catalogue; None where there is none, or nobody knows."""
+    """Size of the catalogue; None where there is none, or it is not known."""
     bloom_bytes: int = 0
     """Bytes of the bloom filters in it."""
     left_out_bloom_bytes: int = 0
@@ -173,7 +173,7 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
 
     Readers of stores that list versions (S3) find it by themselves, and check every entry: where the table has a ``_txn``,
     against what that says of the partition's directory, size and rows, else against the versions of its objects in a listing.
-    So an old one is of less use, but not wrong, unless somebody puts another file of the same size and rows under the same
+    So an old one is of less use, but not wrong, unless a program puts another file of the same size and rows under the same
     ``_txn``, after which one has to run ``coldparquet index --force``. Readers of local disks and other stores pass by.
     It appears complete or not at all, and nothing else is written.
 

@@ -13,8 +13,8 @@ from coldparquet.catalog.pages import PAGES_FILE, look_up_pages_file, parse_page
 from coldparquet.catalog.partition import look_up_sidecar
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, InvalidInputError
+from coldparquet.format.page_index import encode_pages_file
 from coldparquet.format.pages import chunk_places
-from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.maintenance.pack import renew_catalogues
 from coldparquet.options import KIB, RestoreTerms
 from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data
@@ -49,7 +49,7 @@ class TierJob(TableByTable):
 
     A file is moved by a copy onto itself inside of the store: no byte passes through here. Sidecars and table files, which
     every reader needs, stay where they are. Where the copy has another ETag, a ``_pages`` beside it is made to name that;
-    readers that have the table open plan once more. A run that is killed between the two leaves a ``_pages`` that nobody
+    readers that have the table open plan once more. A run that is killed between the two leaves a ``_pages`` that no reader
     uses, which ``coldparquet index --pages`` writes anew.
 
     What is left to do follows from a listing, which tells the class of every object. Dollars are those of the requests and of

@@ -14,6 +14,7 @@ from coldparquet.catalog.discovery import (
     discover,
     unnamed_directories,
 )
+from coldparquet.catalog.findings import Finding, finding_of_error
 from coldparquet.catalog.other_layouts import (
     at_other_times,
     refuse_inside_logged_table,
@@ -33,7 +34,6 @@ from coldparquet.maintenance.deep_check import PACK_AGAIN, ReadPackedBlooms, rea
 from coldparquet.maintenance.partition_check import PackedEntry, Verification, VerifiedPartition
 from coldparquet.pipelines.lakes import TableByTable, location_as_data, location_from_data, one_table
 from coldparquet.pipelines.model import Place, WorkPlan, WorkResult
-from coldparquet.plan.advice import Finding, finding_of_error
 from coldparquet.plan.columns import columns_left_out, match_columns, table_columns_of_metadata, unified_columns
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.text import few_names
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from coldparquet.catalog.findings import Severity
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.table_metadata import TableMetadata
     from coldparquet.options import ReadOptions, StoreOptions
     from coldparquet.pipelines.lakes import TableRun, TableToPlan
     from coldparquet.pipelines.model import LakeStores, WorkItem
-    from coldparquet.plan.advice import Severity
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import Listing
 
@@ -417,7 +417,7 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
 
     Args:
         url: A table directory, a directory of partitions, a partition directory or a Parquet file: any fsspec URL, or
-            a local path. Of a partition alone nobody knows what its table's ``_txn`` says.
+            a local path. Of a partition alone it is not known what its table's ``_txn`` says.
         partitions: Names of the partitions to check, with or without their version suffix; None for all.
         deep: Whether to read every byte of the Parquet files as well, and compare all values with what is claimed of them.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.

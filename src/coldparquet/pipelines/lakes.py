@@ -118,7 +118,7 @@ class _Search:
         listing = await self._list(below, first_page_only=False)
         if listing is None:
             return []
-        if TRANSACTION_FILE in _object_names(listing):  # of what lies below, nobody but `_txn` knows what counts
+        if TRANSACTION_FILE in _object_names(listing):  # of what lies below, only `_txn` knows what counts
             return []
         names = [path.rpartition("/")[2] for path in listing.directories]
         chosen = [f"{below}/{name}".lstrip("/") for name in names if fnmatchcase(name, pattern[0])]
@@ -235,7 +235,7 @@ async def one_table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesToPlan:
-    """The tables of all lakes, and the places in which nobody could look for any."""
+    """The tables of all lakes, and the places that could not be searched."""
 
     tables: tuple[TableToPlan, ...]
     failures: tuple[WorkResult, ...]

@@ -91,7 +91,7 @@ class Access:
 
 
 class LakeStores:
-    """The open stores of one process, one per lake, for whoever plans, works or finishes.
+    """The open stores of one process, one per lake: for planning, work and finishing.
 
     It belongs to the event loop in which it is used. Leaving its block closes the stores.
 
@@ -140,7 +140,7 @@ class LakeStores:
         return opened.bare, join_url(opened.path.rstrip("/"), item.table)
 
     async def once(self, key: Hashable, make: Callable[[], Awaitable[Value]]) -> Value:
-        """Return what ``make`` returned when it was first called with this key; whoever comes meanwhile waits for it.
+        """Return what ``make`` returned when it was first called with this key; calls meanwhile wait for it.
 
         A failure is everybody's who waits, and the next one tries again.
         """
@@ -302,7 +302,7 @@ def job_from_dict(data: Mapping[str, Any]) -> Job:
 Outcome: TypeAlias = Literal["done", "nothing to do", "failed"]
 
 NOT_OPENED = "not opened"
-"""Action of a result that is about no table: a lake, or a directory of one, in which nobody could look for tables."""
+"""Action of a result that is about no table: a lake, or a directory of one, in which tables could not be looked for."""
 
 FEW_AT_ONCE = 8
 """Work of which no more than so many items run at once computes, or moves much."""
@@ -360,7 +360,7 @@ class WorkResult:
     size_bytes: int | None = None
     """Of what was written, moved or checked; None where that has no size."""
     dollars: float | None = None
-    """What it cost, or would; None where nobody worked that out."""
+    """What it cost, or would; None where that was not worked out."""
     elapsed_s: float = 0.0
     details: Mapping[str, Any] = field(default_factory=dict)
     """Facts of the job, as JSON can hold them."""
@@ -475,7 +475,7 @@ class PipelineReport:
 
     @property
     def dollars(self) -> float | None:
-        """What everything cost, or would; None where nobody worked that out."""
+        """What everything cost, or would; None where that was not worked out."""
         known = [result.dollars for result in self.results if result.dollars is not None]
         return sum(known) if known else None
 
@@ -500,7 +500,7 @@ class PipelineReport:
 
         The columns are the fields of :class:`~coldparquet.pipelines.model.WorkResult`; ``details`` is JSON text.
         """
-        import pyarrow as pa  # noqa: PLC0415 - whoever prints a report needs no Arrow
+        import pyarrow as pa  # noqa: PLC0415 - printing a report needs no Arrow
 
         text, number, amount = pa.string(), pa.int64(), pa.float64()
         types = {"rows": number, "size_bytes": number, "dollars": amount, "elapsed_s": amount}

@@ -19,8 +19,14 @@ from coldparquet.catalog.table_files import (
     metadata_copy_name,
 )
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError
-from coldparquet.format.column_versions import encode_column_versions, parse_column_versions
-from coldparquet.format.native import CHARS_EXTENSION, OFFSETS_EXTENSION, symbol_file_name, symbol_offsets_range
+from coldparquet.format.native import (
+    CHARS_EXTENSION,
+    OFFSETS_EXTENSION,
+    encode_column_versions,
+    parse_column_versions,
+    symbol_file_name,
+    symbol_offsets_range,
+)
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
 from coldparquet.format.txn import parse_txn

@@ -19,8 +19,8 @@ from coldparquet.errors import (
     ObjectChangedError,
     UnsupportedError,
 )
+from coldparquet.format.page_index import encode_pages_file
 from coldparquet.format.pages import chunk_places
-from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.sidecar_layout import COMMITTED_SIZE
 from coldparquet.options import ReadOptions
@@ -32,7 +32,7 @@ from coldparquet.storage.transfer import StoreSource
 if TYPE_CHECKING:
     from coldparquet.catalog.discovery import Discovery
     from coldparquet.catalog.table_files import PartitionLocation, TableFiles
-    from coldparquet.format.column_versions import ColumnVersions
+    from coldparquet.format.native import ColumnVersions
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.table_metadata import TableMetadata

@@ -8,10 +8,8 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from coldparquet.concurrency import run_to_end
 from coldparquet.errors import ObjectChangedError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import OBJECT_WRITES, StoreWrapper
@@ -48,7 +46,7 @@ class CachedStore(StoreWrapper):
         self._cache = cache
         self._in_flight: dict[RangeRequest, asyncio.Future[FetchedRange]] = {}
         self._asking: dict[str, asyncio.Lock] = {}
-        """By path: held by whoever asks whether a version is still the newest."""
+        """By path: held by the task that asks whether a version is still the newest."""
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range, unless it is held. 1 request or none.
@@ -119,7 +117,7 @@ class CachedStore(StoreWrapper):
             answer = await self._store.get(request)
         except Exception as error:
             in_flight.set_exception(error)
-            in_flight.exception()  # perhaps nobody waits
+            in_flight.exception()  # perhaps no task waits
             raise
         else:
             in_flight.set_result(answer)
@@ -127,7 +125,7 @@ class CachedStore(StoreWrapper):
             in_flight.cancel()  # unless it is done: those who wait ask themselves
             del self._in_flight[question]
         if self._cache is not None and request.may_be_kept and not answer.is_unchanged:
-            await self._cache.keep(request.path, answer)
+            self._cache.keep(request.path, answer)
         return answer
 
     def _forget(self, paths: Sequence[str]) -> None:
@@ -162,7 +160,7 @@ class CacheLevel(Protocol):
         ...
 
     def keep(self, key: CacheKey, fetched: FetchedRange) -> None:
-        """Keep what a store answered, unless it is too long. Its version becomes the one that is kept."""
+        """Keep what a store answered, unless it is too long. Its version becomes the one that is kept. Never waits."""
         ...
 
 
@@ -189,8 +187,12 @@ def missing_of(wanted: ByteRange, pieces: Iterable[Piece]) -> list[ByteRange]:
 
 
 def joined(wanted: ByteRange, pieces: Iterable[Piece]) -> bytes:
-    """Put a range together from pieces that hold all of it."""
-    parts = [data[max(0, wanted.start - start) : wanted.stop - start] for start, data in pieces]
+    """Put a range together from pieces that hold all of it, in the order of where they begin; they may overlap."""
+    parts, reached = list[bytes](), wanted.start
+    for start, data in pieces:
+        if reached < min(start + len(data), wanted.stop):
+            parts.append(data[reached - start : wanted.stop - start])
+            reached = start + len(data)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -255,6 +257,21 @@ class MemoryCache:
         with self._lock:
             self._drop(key)
 
+    def clear(self) -> None:
+        """Drop all that is held."""
+        with self._lock:
+            self._empty()
+
+    def start_anew_after_fork(self) -> None:
+        """Drop all that is held: a thread of the parent may have been changing it, and holds the lock for ever."""
+        self._lock = threading.Lock()
+        self._empty()
+
+    def _empty(self) -> None:
+        self._held.clear()
+        self._pieces.clear()
+        self._held_bytes = 0
+
     def _add(self, key: CacheKey, starts: list[int], fetched: FetchedRange) -> None:
         whole = ByteRange(fetched.start, fetched.start + len(fetched.data))
         for missing in missing_of(whole, self._near(key, starts, whole)):
@@ -306,7 +323,9 @@ class Cache:
         store_name: Returns a name of the store that no other store has. It is asked each time: a store may learn with its first
             request where it is.
         memory: The memory; other caches may use it, too.
-        disk: The cache on disk; None for none. Its calls block, so they are made in threads.
+        disk: The cache on disk; None for none. Finding blocks, so it is done in threads.
+        identity: For whom it is kept in the memory, see :attr:`~coldparquet.storage.base.ObjectStore.identity`. The file on
+            disk has one owner, who alone can read it.
     """
 
     def __init__(
@@ -316,7 +335,9 @@ class Cache:
         *,
         memory: MemoryCache,
         disk: CacheLevel | None = None,
+        identity: str = "",
     ) -> None:
+        self._identity = identity
         self._kind = kind
         self._store_name = store_name
         self._memory = memory
@@ -337,31 +358,33 @@ class Cache:
     ) -> FetchedRange | None:
         """Return a range of an object, or all of it; see :meth:`CacheLevel.find`."""
         key = self._key(path)
-        held = self._memory.find(key, asked, etag)
+        held = self._memory.find(self._in_memory(key), asked, etag)
         if held is None and self._disk is not None:
             held = await asyncio.to_thread(self._disk.find, key, asked, etag)
             if held is not None and may_be_kept:
-                self._memory.keep(key, held)
+                self._memory.keep(self._in_memory(key), held)
         return held
 
-    async def keep(self, path: str, answer: FetchedRange, *, on_disk: bool = True) -> None:
+    def keep(self, path: str, answer: FetchedRange, *, on_disk: bool = True) -> None:
         """Keep what a store answered, unless it has no lasting ETag."""
         if not is_lasting_etag(answer.etag):
             return
         key = self._key(path)
-        self._memory.keep(key, answer)
+        self._memory.keep(self._in_memory(key), answer)
         if self._disk is not None and on_disk:
-            keep = partial(self._disk.keep, key, answer)
-            await run_to_end(lambda _: keep())
+            self._disk.keep(key, answer)
 
     def forget(self, path: str) -> None:
         """Drop what the memory holds of an object; on disk the next version takes the place of an old one."""
-        self._memory.forget(self._key(path))
+        self._memory.forget(self._in_memory(self._key(path)))
 
     def _key(self, path: str) -> CacheKey:
         return (self._kind, self._store_name(), path)
 
+    def _in_memory(self, key: CacheKey) -> CacheKey:
+        return (*key, self._identity)
+
 
 def digest_of(*words: str) -> bytes:
-    """Return a digest, from which nobody learns what the words were."""
+    """Return a digest, which does not tell what the words were."""
     return hashlib.blake2b("\n".join(words).encode(errors="surrogatepass"), digest_size=20).digest()

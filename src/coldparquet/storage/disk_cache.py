@@ -1,7 +1,8 @@
 """A cache in one SQLite file that outlives the process: private, checked, bounded, shared by all processes.
 
 A cache is never needed: whatever goes wrong with it, nothing is raised, and the reader goes to the store instead; one
-warning is logged. All calls block; call them in threads.
+warning is logged. What is kept is written in the background: no answer waits for it. All other calls block; call them in
+threads.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import stat
 import threading
 import time
 import weakref
+from collections import deque
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -25,6 +28,7 @@ from coldparquet.options import MIB
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.cache import digest_of, joined, missing_of, part_of
 from coldparquet.storage.requests import FetchedRange
+from coldparquet.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +74,9 @@ _USE_NOTED_S = 3600
 _LONGEST_WAIT_S = 1.0
 """Longest wait for other processes; after it nothing is found or kept."""
 
+_MOST_QUEUED, _MOST_QUEUED_BYTES = 1_024, 64 * MIB
+"""What may wait to be written. What would be more is not kept: neither answers nor memory wait for a slow disk."""
+
 _WRITE = "INSERT OR REPLACE INTO entries (key, kind, start, stop, used_s, digest, content) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _VERSION = "SELECT CAST(digest AS BLOB), CAST(content AS BLOB) FROM entries WHERE key = ? AND kind = 'version'"
 _NEAR = (
@@ -109,18 +116,126 @@ _closed_for_fork: list[DiskCache] = []
 def _before_fork() -> None:
     """Close all files: SQLite's connections and locks must not be carried into a child. The next call opens them again."""
     for cache in tuple(_caches):
-        cache.lock.acquire()
+        for lock in cache.locks:
+            lock.acquire()
         cache.close_locked()
         _closed_for_fork.append(cache)
 
 
 def _after_fork() -> None:
     while _closed_for_fork:
-        _closed_for_fork.pop().lock.release()
+        for lock in _closed_for_fork.pop().locks:
+            lock.release()
+
+
+def _after_fork_in_child() -> None:
+    for cache in _closed_for_fork:
+        cache.queue.clear()  # which the parent writes, in a thread that the child does not have
+    _after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
+
+
+class _Write(NamedTuple):
+    """What is to be written."""
+
+    work: Callable[[sqlite3.Cursor], object]
+    size_bytes: int = 0
+    key: CacheKey | None = None
+    fetched: FetchedRange | None = None
+    """What it keeps, of the object ``key``; None where it keeps nothing."""
+
+
+class _Queue:
+    """What waits to be written, in order, and the thread that does it. The thread ends where nothing is left.
+
+    Args:
+        write: Writes one; False where other processes use the file for too long: then all that waits is dropped.
+    """
+
+    def __init__(self, write: Callable[[_Write], bool]) -> None:
+        self._write = write
+        self.lock = threading.Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what waits, and the thread."""
+        self._waiting: deque[_Write] = deque()
+        self._waiting_bytes = 0
+        self._dropped_count = 0
+        self._thread: threading.Thread | None = None
+
+    def add(self, write: _Write) -> None:
+        """Add one, unless too much waits already. Never blocks for long."""
+        with self.lock:
+            is_full = len(self._waiting) >= _MOST_QUEUED or self._waiting_bytes + write.size_bytes > _MOST_QUEUED_BYTES
+            if is_full and self._waiting:
+                self._dropped_count += 1
+                return
+            self._waiting.append(write)
+            self._waiting_bytes += write.size_bytes
+            if self._thread is None:
+                # Not a daemon: a process that ends without closing its tables ends when all is written.
+                self._thread = threading.Thread(target=self._write_all, name="coldparquet-cache")
+                try:
+                    self._thread.start()
+                except RuntimeError:  # the interpreter ends, and starts no threads any more
+                    self._drop()
+
+    def of(self, key: CacheKey) -> list[FetchedRange]:
+        """Return what waits of an object, the newest first."""
+        with self.lock:
+            return [write.fetched for write in reversed(self._waiting) if write.fetched and write.key == key]
+
+    def flush(self) -> int:
+        """Wait until all is written that was added before; return how much was dropped since the last time."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+        with self.lock:
+            dropped_count, self._dropped_count = self._dropped_count, 0
+            return dropped_count
+
+    def _write_all(self) -> None:
+        while (write := self._next()) is not None:
+            is_written = False
+            try:
+                is_written = self._write(write)
+            finally:
+                with self.lock:
+                    if is_written:
+                        self._waiting_bytes -= self._waiting.popleft().size_bytes
+                    else:
+                        self._drop()
+            if not is_written:
+                return
+
+    def _next(self) -> _Write | None:
+        with self.lock:
+            if not self._waiting:
+                self._thread = None
+                return None
+            return self._waiting[0]
+
+    def _drop(self) -> None:
+        dropped_count = self._dropped_count + len(self._waiting)
+        self.clear()
+        self._dropped_count = dropped_count
+
+
+class _Connection:
+    """A connection to the file, for one thread at a time; who uses it holds its lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.connection: sqlite3.Connection | None = None
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
 
 
 class DiskCache:
@@ -139,32 +254,51 @@ class DiskCache:
         self.problem: str | None = None
         """Why nothing more is kept, for people; None while all is well."""
         self._directory = directory
-        self.lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
+        self.queue = _Queue(self._write)
+        # Readers do not wait for what is being written: that has a connection of its own.
+        self._reading, self._writing = _Connection(), _Connection()
+        self._opening = threading.Lock()  # of two connections at once, one would find a new file locked
         self._is_of_use = True
         _caches.add(self)
+
+    @property
+    def locks(self) -> tuple[threading.Lock, threading.Lock, threading.Lock]:
+        """All locks, in the order in which they have to be taken."""
+        return self._reading.lock, self._writing.lock, self.queue.lock
 
     def find(
         self, key: CacheKey, asked: ByteRange | SuffixRange | None, etag: str | None = None
     ) -> FetchedRange | None:
         """See :meth:`~coldparquet.storage.cache.CacheLevel.find`."""
+        queued = self.queue.of(key)
+        if queued and etag not in (None, queued[0].etag):
+            return None
+        queued = [fetched for fetched in queued if fetched.etag == queued[0].etag]
+        etag = queued[0].etag if queued else etag
         digest = digest_of(*key)
-        found = self._run(lambda cursor: _read_range(cursor, digest, asked, etag))
-        if found is None:
+        size_bytes = next((fetched.object_size_bytes for fetched in queued if fetched.object_size_bytes), None)
+        version, entries = self._run(lambda cursor: _read_object(cursor, digest, asked, etag, size_bytes)) or (None, [])
+        if queued and etag is not None:
+            size_bytes = size_bytes or (version and version.object_size_bytes)
+            version = _Version(etag, size_bytes, queued[0].confirmed_s)
+        wanted = None if version is None else part_of(asked, version.object_size_bytes)
+        if version is None or wanted is None:
             return None
-        version, wanted, entries = found
-        damaged = [(entry.id,) for entry in entries if entry.digest != _digest(digest, version.etag, *entry.piece)]
-        if damaged:
-            self._run(lambda cursor: cursor.executemany("DELETE FROM entries WHERE id = ?", damaged), writes=True)
-            return None
-        pieces = [entry.piece for entry in entries]
+        sound = [entry for entry in entries if entry.digest == _digest(digest, version.etag, *entry.piece)]
+        if len(sound) < len(entries):
+            damaged = [(entry.id, entry.digest) for entry in set(entries).difference(sound)]
+            remove = "DELETE FROM entries WHERE id = ? AND CAST(digest AS BLOB) = ?"
+            self.queue.add(_Write(lambda cursor: cursor.executemany(remove, damaged)))
+        pieces = [entry.piece for entry in sound]
+        pieces += [(fetched.start, fetched.data) for fetched in queued if _overlaps(fetched, wanted)]
+        pieces.sort(key=itemgetter(0))
         if missing_of(wanted, pieces):
             return None
         now_s = int(time.time())
-        unnoted = [(now_s, entry.id) for entry in entries if now_s - entry.used_s >= _USE_NOTED_S]
+        unnoted = [(now_s, entry.id) for entry in sound if now_s - entry.used_s >= _USE_NOTED_S]
         if unnoted:
             update = "UPDATE entries SET used_s = ? WHERE id = ?"
-            self._run(lambda cursor: cursor.executemany(update, unnoted), writes=True)
+            self.queue.add(_Write(lambda cursor: cursor.executemany(update, unnoted)))
         return FetchedRange(
             data=joined(wanted, pieces),
             start=wanted.start,
@@ -174,59 +308,86 @@ class DiskCache:
         )
 
     def keep(self, key: CacheKey, fetched: FetchedRange) -> None:
-        """See :meth:`~coldparquet.storage.cache.CacheLevel.keep`."""
+        """Write it in the background; see :meth:`~coldparquet.storage.cache.CacheLevel.keep`. Found at once."""
         length_bytes, etag = len(fetched.data), fetched.etag
         is_too_long = length_bytes * _LARGEST_SHARE > self.limit_bytes
         if self.problem is not None or not length_bytes or is_too_long or etag is None:
             return
-        digest, limit_bytes = digest_of(*key), self.limit_bytes
+        limit_bytes = self.limit_bytes
 
         def write(cursor: sqlite3.Cursor) -> None:
+            digest = digest_of(*key)
             _make_room(cursor, length_bytes, limit_bytes=limit_bytes)
             _write_version(cursor, digest, _Version(etag, fetched.object_size_bytes, fetched.confirmed_s))
             _write_missing(cursor, digest, etag, fetched)
 
-        self._run(write, writes=True)
+        self.queue.add(_Write(write, length_bytes, key, fetched))
+
+    def flush(self) -> None:
+        """Wait until all is written that was kept so far; warn of what could not be."""
+        dropped_count = self.queue.flush()
+        if dropped_count:
+            _LOGGER.warning(
+                "%s to the cache directory %r were given up: the disk is slow, or other processes keep the file locked",
+                plural(dropped_count, "write"),
+                self._directory,
+            )
 
     def close(self) -> None:
-        """Close the file; the next call opens it again."""
-        with self.lock:
+        """Write what was kept and close the file; the next call opens it again."""
+        self.flush()
+        with self._reading.lock, self._writing.lock:
             self.close_locked()
 
+    def _write(self, write: _Write) -> bool:
+        try:
+            self._run(write.work, writes=True)
+        except _BusyError:
+            return False
+        return True
+
     def _run(self, work: Callable[[sqlite3.Cursor], _Result], *, writes: bool = False) -> _Result | None:
-        """Run a transaction; None where the file is of no use, or other processes use it for too long."""
-        with self.lock:
+        """Run a transaction; None where the file is of no use, or other processes use it for too long.
+
+        Raises:
+            _BusyError: Other processes write to the file, and so should this one.
+        """
+        try:
             try:
-                try:
-                    return self._transact(work, writes=writes)
-                except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite's errors quote a damaged schema
-                    if _code_of(error) in _CODES_FROM_OUTSIDE:
-                        raise
-                    self._make_anew()
-                    return self._transact(work, writes=writes)
-            except sqlite3.DatabaseError as error:
-                if _code_of(error) in _BUSY_CODES:
-                    return None
-                self._is_of_use = self._connection is not None
-                if writes or not self._is_of_use:
-                    self._give_up(f"it cannot be written ({getattr(error, 'sqlite_errorname', error)})")
+                return self._transact(work, writes=writes)
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite's errors quote a damaged schema
+                if _code_of(error) in _CODES_FROM_OUTSIDE:
+                    raise
+                self._make_anew()
+                return self._transact(work, writes=writes)
+        except sqlite3.DatabaseError as error:
+            if _code_of(error) in _BUSY_CODES:
+                if writes:
+                    raise _BusyError from None
                 return None
+            self._is_of_use = (self._writing if writes else self._reading).connection is not None
+            if writes or not self._is_of_use:
+                self._give_up(f"it cannot be written ({getattr(error, 'sqlite_errorname', error)})")
+            return None
 
     def _transact(self, work: Callable[[sqlite3.Cursor], _Result], *, writes: bool) -> _Result | None:
-        if self._connection is None:
-            self._connection = self._open()
-        if self._connection is None:
-            return None
-        cursor = self._connection.cursor()
-        cursor.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
-        try:
-            result = work(cursor)
-            cursor.execute("COMMIT")
-        except BaseException:
-            with suppress(sqlite3.Error):
-                cursor.execute("ROLLBACK")
-            raise
-        return result
+        lane = self._writing if writes else self._reading
+        with lane.lock:
+            if lane.connection is None:
+                with self._opening:
+                    lane.connection = self._open()
+            if lane.connection is None:
+                return None
+            cursor = lane.connection.cursor()
+            cursor.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+            try:
+                result = work(cursor)
+                cursor.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    cursor.execute("ROLLBACK")
+                raise
+            return result
 
     def _open(self) -> sqlite3.Connection | None:
         path = self._prepare() if self._is_of_use else None
@@ -270,19 +431,19 @@ class DiskCache:
 
     def _make_anew(self) -> None:
         """Remove the file. Others that have it open go on with what was removed: at worst they damage the new one again."""
-        self.close_locked()
-        path = self._prepare()
-        for suffix in ("", "-wal", "-shm"):
-            if path is not None:
-                with suppress(OSError):
-                    path.with_name(path.name + suffix).unlink()
-        self._prepare()
+        with self._reading.lock, self._writing.lock:
+            self.close_locked()
+            path = self._prepare()
+            for suffix in ("", "-wal", "-shm"):
+                if path is not None:
+                    with suppress(OSError):
+                        path.with_name(path.name + suffix).unlink()
+            self._prepare()
 
     def close_locked(self) -> None:
-        """Close the file; the caller holds the lock."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Close the file; the caller holds the locks."""
+        self._reading.close()
+        self._writing.close()
 
     def _give_up(self, reason: str) -> None:
         """Keep nothing more, and say so, once for a directory."""
@@ -290,6 +451,10 @@ class DiskCache:
         if self._directory not in _warned_of:
             _warned_of.add(self._directory)
             _LOGGER.warning("%s", self.problem)
+
+
+class _BusyError(Exception):
+    """Other processes write to the file."""
 
 
 class _Version(NamedTuple):
@@ -309,20 +474,28 @@ class _Entry(NamedTuple):
     piece: Piece
 
 
+def _overlaps(fetched: FetchedRange, wanted: ByteRange) -> bool:
+    return fetched.start < wanted.stop and wanted.start < fetched.start + len(fetched.data)
+
+
 def _read_version(cursor: sqlite3.Cursor, key: bytes) -> _Version | None:
     stated, content = cursor.execute(_VERSION, (key,)).fetchone() or (b"", b"")
     return _Version(*json.loads(content)) if stated == _digest(key, "", 0, content) else None
 
 
-def _read_range(
-    cursor: sqlite3.Cursor, key: bytes, asked: ByteRange | SuffixRange | None, etag: str | None
-) -> tuple[_Version, ByteRange, list[_Entry]] | None:
-    """Read the entries that hold parts of a range."""
+def _read_object(
+    cursor: sqlite3.Cursor,
+    key: bytes,
+    asked: ByteRange | SuffixRange | None,
+    etag: str | None,
+    size_bytes: int | None,
+) -> tuple[_Version, list[_Entry]] | None:
+    """Read the version of an object, if it is the wanted one, and the entries that hold parts of a range."""
     version = _read_version(cursor, key)
-    wanted = None if version is None else part_of(asked, version.object_size_bytes)
-    if version is None or wanted is None or etag not in (None, version.etag):
+    if version is None or etag not in (None, version.etag):
         return None
-    return version, wanted, _read_near(cursor, key, wanted)
+    wanted = part_of(asked, version.object_size_bytes or size_bytes)
+    return version, [] if wanted is None else _read_near(cursor, key, wanted)
 
 
 def _read_near(cursor: sqlite3.Cursor, key: bytes, wanted: ByteRange) -> list[_Entry]:

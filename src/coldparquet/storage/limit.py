@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import weakref
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakKeyDictionary
 
 from coldparquet.errors import ColdParquetError, InvalidInputError
 from coldparquet.storage.base import StoreWrapper
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from coldparquet.storage.base import Answer, Call, ObjectStore
     from coldparquet.storage.requests import FetchedRange, RangeRequest
 
+
+MAX_BYTES_IN_FLIGHT = 256 * 1024 * 1024
+"""More than the 75 MB that fill a line of 20 Gbit/s with 30 ms to the first byte."""
 
 SMALL_LIMIT = 8
 """So few requests are a burden for no store: up to here the limit grows with every success."""
@@ -46,15 +51,15 @@ class InFlightLimit:
         max_bytes: Bytes that requests in flight may bring or send. One for more than that goes alone.
     """
 
-    def __init__(self, *, max_requests: int, max_bytes: int) -> None:
-        self._max_requests = max_requests
+    def __init__(self, *, max_requests: int, max_bytes: int = MAX_BYTES_IN_FLIGHT) -> None:
+        self.max_requests = max_requests
+        """Most requests that ever fit."""
         self._max_bytes = max_bytes
         self._places: deque[object] = deque()
         """One for each request that waits, in order of arrival: the question that it belongs to."""
         self._waiting: dict[object, list[_Waiting]] = {}
         """By question: a heap of its requests."""
         self._numbers = count()
-        self._is_closed = False
         self._successes = 0
         """Since the limit last changed."""
         self._round = 0
@@ -68,9 +73,13 @@ class InFlightLimit:
         self.slowdown_count = 0
         """Requests that were turned away because there were too many."""
 
-    def close(self) -> None:
-        """Refuse every request from now on, also those that wait."""
-        self._is_closed = True
+    def widen(self, max_requests: int) -> None:
+        """Let so many requests fit, if those are more than before."""
+        if max_requests > self.max_requests:
+            if self.limit == self.max_requests:
+                self.limit = max_requests
+            self.max_requests = max_requests
+            self._admit()
 
     async def enter(self, size_bytes: int, *, turn: int = 0, question: object = None) -> int:
         """Wait until a request fits and count it in; :meth:`leave` counts it out."""
@@ -78,15 +87,12 @@ class InFlightLimit:
             await self._wait(size_bytes, turn, question)
         else:
             self._count_in(size_bytes)
-        if self._is_closed:
-            self._count_out(size_bytes)
-            raise InvalidInputError("the store was closed; open it again to read from it", kind="StoreClosed")
         return self._round
 
     def leave(self, size_bytes: int, *, sent_in: int, error: BaseException | None) -> None:
         """Count a request out, and learn from what became of it."""
         if error is None:
-            if sent_in == self._round and self.limit < self._max_requests:
+            if sent_in == self._round and self.limit < self.max_requests:
                 self._grow()
         elif isinstance(error, ColdParquetError) and is_throttled(error):
             self.slowdown_count += 1
@@ -161,30 +167,63 @@ class Slot:
 
     Args:
         limit: Who admits it.
+        own: Who admits it first, where those who share the limit ask for different ones.
         size_bytes: Bytes that it may bring or send.
         turn: Of one question, requests of lower turns are admitted first.
     """
 
-    __slots__ = ("_limit", "_question", "_sent_in", "_size_bytes", "_turn")
+    __slots__ = ("_limit", "_own", "_question", "_sent_in", "_size_bytes", "_turn")
 
-    def __init__(self, limit: InFlightLimit, size_bytes: int = 0, turn: int = 0) -> None:
+    def __init__(
+        self, limit: InFlightLimit, size_bytes: int = 0, turn: int = 0, own: InFlightLimit | None = None
+    ) -> None:
         self._limit = limit
+        self._own = own
         self._question = current_ledger()
         self._size_bytes = size_bytes
         self._sent_in = 0
         self._turn = turn
 
     async def __aenter__(self) -> None:
-        self._sent_in = await self._limit.enter(self._size_bytes, turn=self._turn, question=self._question)
+        if self._own is not None:
+            await self._own.enter(0, turn=self._turn, question=self._question)
+        try:
+            self._sent_in = await self._limit.enter(self._size_bytes, turn=self._turn, question=self._question)
+        except asyncio.CancelledError:
+            self._leave_own()
+            raise
 
     async def __aexit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._limit.leave(self._size_bytes, sent_in=self._sent_in, error=error)
+        self._leave_own()
+
+    def _leave_own(self) -> None:
+        if self._own is not None:
+            self._own.leave(0, sent_in=0, error=None)
 
 
-MAX_BYTES_IN_FLIGHT = 256 * 1024 * 1024
-"""More than the 75 MB that fill a line of 20 Gbit/s with 30 ms to the first byte."""
+_LimitsOfLoops: TypeAlias = "WeakKeyDictionary[asyncio.AbstractEventLoop, InFlightLimit]"
+_of_stores: dict[int, tuple[weakref.ref[ObjectStore], _LimitsOfLoops]] = {}
+"""By the identity of each store, as long as it is there."""
+
+
+def limit_of(store: ObjectStore, max_requests: int) -> InFlightLimit:
+    """Return the limit of a store, which all that read and write through it in this event loop share.
+
+    It is as wide as the widest of them asks for.
+    """
+    place = id(store)
+    try:
+        loop = asyncio.get_running_loop()
+        reference = weakref.ref(store, lambda _: _of_stores.pop(place, None))
+    except (RuntimeError, TypeError):  # no event loop runs yet; or a caller's own store that takes no weak references
+        return InFlightLimit(max_requests=max_requests)
+    _, limits = _of_stores.setdefault(place, (reference, WeakKeyDictionary()))
+    limit = limits.setdefault(loop, InFlightLimit(max_requests=max_requests))
+    limit.widen(max_requests)
+    return limit
 
 
 class LimitedStore(StoreWrapper):
@@ -194,30 +233,42 @@ class LimitedStore(StoreWrapper):
     follows the store, see :class:`~coldparquet.storage.limit.InFlightLimit`.
 
     Once closed it sends nothing any more, neither new requests nor those that it held back: the store within might
-    open new connections for them, which nobody would close.
+    open new connections for them, which would never be closed.
 
     Args:
         store: Where the requests go. Closing this store closes it.
-        max_concurrency: Requests in flight at once, at least 1.
-        max_bytes: Bytes that requests in flight may bring or send. One for more than that goes alone.
+        max_concurrency: Requests in flight at once that come through here, at least 1.
+        in_flight: The limit that others share who use the store; None makes one.
     """
 
-    def __init__(self, store: ObjectStore, *, max_concurrency: int, max_bytes: int = MAX_BYTES_IN_FLIGHT) -> None:
+    def __init__(self, store: ObjectStore, *, max_concurrency: int, in_flight: InFlightLimit | None = None) -> None:
         super().__init__(store)
-        self.in_flight = InFlightLimit(max_requests=max_concurrency, max_bytes=max_bytes)
+        self.in_flight = in_flight or InFlightLimit(max_requests=max_concurrency)
         """What is in flight now, and how much may be."""
+        self._own = InFlightLimit(max_requests=max_concurrency)
+        self._is_closed = False
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Wait for a free slot, then fetch."""
-        async with Slot(self.in_flight, request.byte_range.length_bytes, request.turn):
+        async with self._slot(request.byte_range.length_bytes, request.turn):
+            self._refuse_if_closed()
             return await self._store.get(request)
 
     async def send(self, call: Call[Answer]) -> Answer:
         """Wait for a free slot, then make the call."""
-        async with Slot(self.in_flight, call.size_bytes):
+        async with self._slot(call.size_bytes):
+            self._refuse_if_closed()
             return await call.make(self._store)
 
     async def aclose(self) -> None:
         """Close the store within."""
-        self.in_flight.close()
+        self._is_closed = True
         await super().aclose()
+
+    def _slot(self, size_bytes: int, turn: int = 0) -> Slot:
+        is_narrower = self._own.max_requests < self.in_flight.max_requests
+        return Slot(self.in_flight, size_bytes, turn, self._own if is_narrower else None)
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise InvalidInputError("the store was closed; open it again to read from it", kind="StoreClosed")

@@ -2,7 +2,7 @@
 
 Between a reader and the store lie retries, limits and the ledger, in the one order that makes sense, from the top down:
 
-* RetryStore waits outside of the limits, so that a request that waits for its next attempt is in nobody's way.
+* RetryStore waits outside of the limits, so that a request that waits for its next attempt is in no other's way.
 * LimitedStore counts a GET once, whether it is hedged or not, and sees every attempt that the store turns away.
 * HedgedStore races requests that have been let through: a second one never waits for a turn.
 * TraceStore, the ledger, sees every request that is sent, second ones and further attempts included.
@@ -26,7 +26,7 @@ from coldparquet.errors import InvalidInputError, StorageError, UnsupportedError
 from coldparquet.options import checked_store_options
 from coldparquet.storage.fsspec_store import FsspecStore, without_secrets
 from coldparquet.storage.hedge import HedgedStore
-from coldparquet.storage.limit import LimitedStore
+from coldparquet.storage.limit import LimitedStore, limit_of
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import SpeedMeter, TraceStore
 from coldparquet.storage.retry import RetryStore
@@ -234,17 +234,17 @@ class StoreStack:
     retries: RetryStore
     """Knows how many requests were sent again."""
     limits: LimitedStore
-    """Knows how many requests are in flight, and how many may be."""
+    """Knows how many requests of the store are in flight, and how many may be."""
     hedges: HedgedStore | None
     """Knows how many second requests were sent and won; None where none are sent."""
 
 
 def stack_store(store: ObjectStore, *, store_options: StoreOptions, max_concurrency: int) -> StoreStack:
-    """Put the wrappers that every reader and writer needs on a store."""
+    """Put the wrappers that every reader and writer needs on a store. All such stacks on one store share its limit."""
     meter = SpeedMeter(store)
     trace = TraceStore(store, observe=meter.note)
     hedges = HedgedStore(trace) if store_options.hedging and store.has_spare_connections else None
-    limits = LimitedStore(hedges or trace, max_concurrency=max_concurrency)
+    limits = LimitedStore(hedges or trace, max_concurrency=max_concurrency, in_flight=limit_of(store, max_concurrency))
     retries = RetryStore(limits, max_attempts=store_options.max_attempts)
     return StoreStack(store=retries, trace=trace, meter=meter, retries=retries, limits=limits, hedges=hedges)
 

@@ -36,7 +36,7 @@ class CompactJob(TableByTable):
     """Write partitions anew where that is worth it; see :func:`coldparquet.write.compact.compact_table`.
 
     No QuestDB may have the tables open. Partitions of one table may be worked on in several places: each commits by itself,
-    and whoever comes second begins its commit again from the newer state.
+    and the second one begins its commit again from the newer state.
 
     Raises:
         InvalidInputError: A number is too small.

@@ -13,6 +13,7 @@ import re
 import ssl
 import time
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlsplit
@@ -32,7 +33,16 @@ from coldparquet.storage.http import (
     environment_proxy,
 )
 from coldparquet.storage.http_errors import EXPIRED_CODES, Refusal, refusal_error
-from coldparquet.storage.s3.identity import RequestSigner, S3Account, parse_s3_options, resolve_account, stated_account
+from coldparquet.storage.s3.identity import (
+    RequestSigner,
+    S3Account,
+    forget_account,
+    identity_of,
+    known_account,
+    parse_s3_options,
+    resolve_account,
+    state_of_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -40,6 +50,9 @@ if TYPE_CHECKING:
     from coldparquet.storage.base import Answer
     from coldparquet.storage.s3.identity import S3Options
 
+
+_REFUSED = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+"""Answers that may mean that the credentials are of no use, such as keys that were replaced."""
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 """What may stand in a host name or path; S3's stricter rules of length are the server's to enforce."""
@@ -118,6 +131,8 @@ class S3Connection:
 
     def __init__(self, *, storage_options: Mapping[str, Any], store_options: StoreOptions | None = None) -> None:
         self._options = parse_s3_options(storage_options)
+        self.identity = identity_of(self._options)
+        """See :attr:`~coldparquet.storage.base.ObjectStore.identity`."""
         self._store_options = store_options or StoreOptions()
         self._client = HttpClient(
             self._new_session, label="S3", store_options=self._store_options, class_header="x-amz-storage-class"
@@ -205,7 +220,7 @@ class S3Connection:
         if self._account is None:
             async with self._resolving:
                 if self._account is None:
-                    account = stated_account(self._options)
+                    account = known_account(self._options)
                     if account is None:
                         account = await asyncio.to_thread(resolve_account, self._options)
                     self._use(account)
@@ -218,6 +233,8 @@ class S3Connection:
     async def _error(self, refusal: Refusal, call: S3Call, account: S3Account, *, elapsed_s: float) -> ColdParquetError:
         """Return the error for a refusal; where the credentials have expired, with new ones ready for another attempt."""
         facts = {"elapsed_s": elapsed_s, **call.facts}
+        if refusal.status in _REFUSED and refusal.code != "AccessDenied":
+            forget_account(self._options)
         is_silent = call.method == "HEAD" and refusal.status == HTTPStatus.BAD_REQUEST  # answers to HEAD have no body
         if refusal.code in EXPIRED_CODES or is_silent:
             facts["credentials_renewed"] = await self._has_renewed(account)
@@ -245,7 +262,7 @@ class S3Connection:
         bundle = verify if isinstance(verify, str) else account.ca_bundle
         tls: bool | ssl.SSLContext = verify is not False  # True checks certificates against the system's authorities
         if tls and bundle is not None and not is_plain:
-            tls = await asyncio.to_thread(_trusting, bundle)
+            tls = await asyncio.to_thread(_trusting, bundle, state_of_file(bundle))
         return aiohttp.ClientSession(
             connector=connector(tls),
             auto_decompress=False,
@@ -262,8 +279,9 @@ def _has_other_credentials(before: S3Account, after: S3Account) -> bool:
     return other
 
 
-def _trusting(bundle: str) -> ssl.SSLContext:
-    """Return a context that checks certificates against a file of authorities."""
+@lru_cache(maxsize=8)
+def _trusting(bundle: str, _state: tuple[int, ...] | None) -> ssl.SSLContext:
+    """Return a context that checks certificates against a file of authorities. Made again when the file has changed."""
     try:
         return ssl.create_default_context(cafile=bundle)
     except OSError as error:

@@ -6,17 +6,20 @@ import asyncio
 import hmac
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
-from botocore.exceptions import BotoCoreError, ProfileNotFound
-from botocore.session import Session
+from botocore.configloader import load_config, raw_config_parse
+from botocore.credentials import Credentials, EnvProvider
+from botocore.exceptions import BotoCoreError, ConfigNotFound, ProfileNotFound
+from botocore.utils import ensure_boolean
 
 from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
 from coldparquet.storage.urls import boolean_option, mapping_option, refuse_unknown, text_option
@@ -122,7 +125,7 @@ class S3Options:
     use_dualstack: bool | None = None
     """Whether to reach AWS by the hosts that have IPv6 addresses as well."""
     requester_pays: bool = False
-    """Agree to pay for the requests to somebody else's bucket."""
+    """Agree to pay for the requests to another owner's bucket."""
 
 
 def parse_s3_options(storage_options: Mapping[str, Any]) -> S3Options:
@@ -174,7 +177,7 @@ def with_fsspec_config(
 ) -> dict[str, Any]:
     """Return ``storage_options`` on top of what fsspec's own configuration says of S3, as s3fs takes them.
 
-    Whoever names an identity gets nothing of the configured one: a key of one and a token of another are neither.
+    A caller who names an identity gets nothing of the configured one: a key of one and a token of another are neither.
     """
     configured = {**fsspec_config.get("s3a", {}), **fsspec_config.get("s3", {})}
     if not _WHO_ASKS.isdisjoint({*storage_options, *mapping_option(storage_options, "client_kwargs")}):
@@ -225,33 +228,129 @@ class S3Account:
     """None sends unsigned requests."""
 
 
-def resolve_account(options: S3Options) -> S3Account:
-    """Look up what ``options`` leave open. Blocks on files and, on AWS machines, on the metadata service."""
+_MOST_ACCOUNTS = 32
+"""Kept by a process; those that were looked up longest ago go first."""
+
+_accounts: dict[S3Options, tuple[object, S3Account]] = {}
+"""By what was asked for: what they were looked up in, and what was found."""
+
+if hasattr(os, "register_at_fork"):  # another thread may have held a lock of the credentials, which a child never gets
+    os.register_at_fork(after_in_child=_accounts.clear)
+
+
+def identity_of(options: S3Options) -> str:
+    """Return a digest of the credentials or, where they are not given, of all that decides which ones are looked up."""
+    given = (options.key, options.secret, options.token, options.profile, options.anonymous)
+    surroundings = None if options.key or options.anonymous else _surroundings()
+    return sha256(repr((given, surroundings)).encode(errors="surrogatepass")).hexdigest()
+
+
+def known_account(options: S3Options) -> S3Account | None:
+    """Return the account where nothing has to be looked up: it is stated, or this process has looked it up before.
+
+    A change of the AWS environment variables or configuration files is noticed. So is the end of credentials that expire;
+    before it, botocore renews them.
+    """
     stated = stated_account(options)
-    if stated is not None:
+    kept = _accounts.get(options)
+    if stated is not None or kept is None:
         return stated
+    looked_up_in, account = kept
+    expires = getattr(account.credentials, "refresh_needed", None)  # only renewable credentials have it
+    is_over = expires is not None and expires(0)
+    return None if is_over or looked_up_in != _surroundings() else account
+
+
+def forget_account(options: S3Options) -> None:
+    """Look the account up again when it is next wanted: the store has refused it."""
+    _accounts.pop(options, None)
+
+
+def resolve_account(options: S3Options) -> S3Account:
+    """Look up what ``options`` leave open, and keep it. Blocks on files and, on AWS machines, on the metadata service."""
+    account = stated_account(options)
+    if account is not None:
+        return account
+    surroundings = _surroundings()
     failure: ColdParquetError
     try:
-        session = Session(profile=options.profile)
-        scoped = session.get_scoped_config()
-        of_s3 = scoped["s3"] if isinstance(scoped.get("s3"), dict) else {}  # botocore leaves a malformed one as text
-        return S3Account(
-            region=options.region
-            or session.get_config_variable("region")
-            or os.environ.get("AWS_REGION")
-            or DEFAULT_REGION,
-            endpoint_url=options.endpoint_url or _configured_endpoint(scoped, session.full_config),
-            ca_bundle=session.get_config_variable("ca_bundle"),
-            addressing_style=options.addressing_style or check_addressing_style(of_s3.get("addressing_style", "auto")),
-            use_dualstack=_use_dualstack(options, of_s3, session),
-            credentials=None if options.anonymous else _credentials(options, session),
-        )
+        account = _looked_up(options)
     except ProfileNotFound as error:
         failure = _unknown_profile(error.kwargs["profile"], is_given=options.profile is not None)
     except BotoCoreError as error:
         failure = _credentials_failed(error)
+    else:
+        _accounts.pop(options, None)
+        _accounts[options] = surroundings, account
+        for oldest in list(_accounts)[:-_MOST_ACCOUNTS]:
+            forget_account(oldest)
+        return account
     # Raised out here so that botocore's exception, whose text may quote a credential process, is not its context.
     raise failure
+
+
+def _looked_up(options: S3Options) -> S3Account:
+    """Read the environment and the configuration as botocore's session does, which costs twenty times as much to make."""
+    full = _configuration()
+    scoped = _profile_of(full, options.profile)
+    of_s3 = scoped["s3"] if isinstance(scoped.get("s3"), dict) else {}  # botocore leaves a malformed one as text
+    return S3Account(
+        region=options.region
+        or os.environ.get("AWS_DEFAULT_REGION", scoped.get("region"))
+        or os.environ.get("AWS_REGION")
+        or DEFAULT_REGION,
+        endpoint_url=options.endpoint_url or _configured_endpoint(scoped, full),
+        ca_bundle=os.environ.get("AWS_CA_BUNDLE", scoped.get("ca_bundle")),
+        addressing_style=options.addressing_style or check_addressing_style(of_s3.get("addressing_style", "auto")),
+        use_dualstack=_use_dualstack(options, of_s3, scoped),
+        credentials=None if options.anonymous else _credentials(options),
+    )
+
+
+def _configuration() -> dict[str, Any]:
+    """Return the AWS configuration: its profiles, to which the file of credentials adds, and its other sections."""
+    config, credentials = _configuration_files()
+    try:
+        full: dict[str, Any] = load_config(config)
+    except ConfigNotFound:
+        full = {"profiles": {}}
+    with suppress(ConfigNotFound):
+        for name, values in raw_config_parse(credentials).items():
+            full["profiles"].setdefault(name, {}).update(values)
+    return full
+
+
+def _configuration_files() -> tuple[str, str]:
+    return (
+        os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"),
+        os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+    )
+
+
+def _profile_of(full: dict[str, Any], given: str | None) -> dict[str, Any]:
+    """Return the settings of the profile that was given, or that the environment names."""
+    named = (os.environ[name] for name in ("AWS_DEFAULT_PROFILE", "AWS_PROFILE") if name in os.environ)
+    name = given or next(named, None)
+    if name is not None and name not in full["profiles"]:
+        raise ProfileNotFound(profile=name)
+    found: dict[str, Any] = full["profiles"].get("default" if name is None else name, {})
+    return found
+
+
+def _surroundings() -> object:
+    """Return all that an account is looked up in, to be compared: environment variables, and the state of files."""
+    variables = sorted(item for item in os.environ.items() if item[0].startswith(("AWS_", "BOTO_", "HOME")))
+    files = (*_configuration_files(), os.environ.get("BOTO_CONFIG", "~/.boto"), "/etc/boto.cfg")
+    return variables, [state_of_file(path) for path in files]
+
+
+def state_of_file(path: str) -> tuple[int, ...] | None:
+    """Return what changes when a file is written or replaced; None where there is none."""
+    try:
+        found = Path(os.path.expandvars(path)).expanduser().stat()
+    except (OSError, RuntimeError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
 def stated_account(options: S3Options) -> S3Account | None:
@@ -272,10 +371,14 @@ def stated_account(options: S3Options) -> S3Account | None:
     )
 
 
-def _credentials(options: S3Options, session: Session) -> Credentials:
+def _credentials(options: S3Options) -> Credentials:
     if options.key and options.secret:
         return Credentials(options.key, options.secret, options.token)
-    found: Credentials | None = session.get_credentials()
+    found: Credentials | None = EnvProvider().load() if options.profile is None else None
+    if found is None:
+        from botocore.session import Session  # noqa: PLC0415 - for those whose keys lie elsewhere
+
+        found = Session(profile=options.profile).get_credentials()
     if found is None:
         raise AccessError(
             "no AWS credentials found; give key and secret or a profile in storage_options, set AWS_ACCESS_KEY_ID and "
@@ -287,11 +390,11 @@ def _credentials(options: S3Options, session: Session) -> Credentials:
     return found
 
 
-def _use_dualstack(options: S3Options, of_s3: dict[str, Any], session: Session) -> bool:
+def _use_dualstack(options: S3Options, of_s3: dict[str, Any], scoped: dict[str, Any]) -> bool:
     if options.use_dualstack is not None:
         return options.use_dualstack
-    everywhere = session.get_config_variable("use_dualstack_endpoint")
-    return boolean_option(of_s3, "use_dualstack_endpoint", default=bool(everywhere))
+    everywhere = ensure_boolean(os.environ.get("AWS_USE_DUALSTACK_ENDPOINT", scoped.get("use_dualstack_endpoint")))
+    return boolean_option(of_s3, "use_dualstack_endpoint", default=everywhere)
 
 
 def _configured_endpoint(scoped: dict[str, Any], full: dict[str, Any]) -> str | None:
