@@ -162,6 +162,10 @@ class Catalogue:
         is_pinned = packed_etag is not None and packed_etag == self._versions.lasting_etag(location.data_path)
         return is_pinned or location.committed_size_bytes is not None
 
+    def has_entry(self, location: PartitionLocation) -> bool:
+        """Tell whether there is an entry of a partition that may be of its state."""
+        return self._may_count(location)
+
     def _may_count(self, location: PartitionLocation) -> bool:
         index = self.file.index
         return index is not None and location.data_path not in self._versions.distrusted and may_count(index, location)

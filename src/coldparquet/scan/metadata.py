@@ -384,7 +384,9 @@ def _are_pages_wanted(question: Question, partition: Partition, index: int) -> b
     page_files = question.snapshot.page_files
     may_be_there = index == 0 if page_files.table_has_files is None else page_files.table_has_files
     may_be_of_use = question.is_selective and question.options.page_index != "never"
-    is_unread = partition.snapshot is None
+    # Of a partition in the catalogue no sidecar is fetched: with that at hand, `_page_index_choice` says whether they pay.
+    is_packed = partition.catalogue is not None and partition.catalogue.has_entry(partition.location)
+    is_unread = partition.snapshot is None and not is_packed
     return is_unread and may_be_there and may_be_of_use and not _is_wanted_as_a_whole(question, partition)
 
 
