@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import shutil
 import ssl
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +24,6 @@ from coldparquet_testing.store_contract import request_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,20 @@ async def test_named_authority_or_none_at_all(
     assert await fetch(endpoint_url, verify=False) == b"abcd"
     monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
     assert await fetch(endpoint_url, verify=True) == b"abcd"
+
+
+async def test_a_bundle_of_authorities_is_read_again_when_it_changes(
+    endpoint_url: str, certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, create = list[str](), ssl.create_default_context
+    monkeypatch.setattr(ssl, "create_default_context", lambda cafile: (read.append(cafile), create(cafile=cafile))[1])
+    bundle = Path(await asyncio.to_thread(shutil.copy, certificate, tmp_path / "bundle.pem"))
+    for _ in range(3):
+        assert await fetch(endpoint_url, verify=str(bundle)) == b"abcd"
+    assert read == [str(bundle)]
+    await asyncio.to_thread(bundle.write_bytes, b"no certificate")
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        await fetch(endpoint_url, verify=str(bundle))
 
 
 async def test_missing_bundle(endpoint_url: str) -> None:
