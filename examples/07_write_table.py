@@ -2,7 +2,7 @@
 
     python examples/07_write_table.py
 
-Nobody who reads the table sees anything of a write before it is complete. The same steps, run in many tasks, are Spark's
+No reader of the table sees anything of a write before it is complete. The same steps, run in many tasks, are Spark's
 writer: ``df.write.format("coldparquet")`` and ``coldparquet.spark.write``.
 """
 

@@ -26,7 +26,7 @@ cea22dfb4ac562b3cd27bf652697750e8336009d73fb06631363aaaad5345ffa  delta-kernel-u
 27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead  delta-spark_2.13-4.4.0.jar
 c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc  delta-storage-4.4.0.jar
 SUMS
-  mv "$fetched" "$directory" # in one step, so that nobody finds half of them
+  mv "$fetched" "$directory" # in one step, so that no process finds half of them
 }
 
 if [ "${1:-}" = --is-installed ]; then

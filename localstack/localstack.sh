@@ -21,7 +21,7 @@ install_server() {
   # Bounds for what it does not bound itself: later ones have lost what it calls.
   "$made/bin/python" -m pip install --quiet --disable-pip-version-check \
     "localstack-core[base-runtime]==$version" 'localstack-twisted<26' 'cbor2<6' 'pyopenssl<25' >&2
-  mv "$made" "$environment" # in one step, so that nobody finds half of it
+  mv "$made" "$environment" # in one step, so that no process finds half of it
 }
 
 begin_installed "$environment" "$@"

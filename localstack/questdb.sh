@@ -22,7 +22,7 @@ install_server() {
     -Dartifact="org.questdb:questdb:$version" -DoutputDirectory="$fetched" >&2
   echo "$sha256  $fetched/questdb-$version.jar" | sha256sum --check --quiet
   mkdir -p "$(dirname "$jar")"
-  mv "$fetched/questdb-$version.jar" "$jar" # in one step, so that nobody finds half a file
+  mv "$fetched/questdb-$version.jar" "$jar" # in one step, so that no process finds half a file
   rmdir "$fetched"
 }
 

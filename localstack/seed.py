@@ -11,9 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from coldparquet.cli.demo_data import write_trades
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.open import open_store
+from coldparquet_testing.demo_data import write_trades
 
 
 async def main(url: str, days: int, storage_class: str | None) -> None:

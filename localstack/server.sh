@@ -35,7 +35,7 @@ go_install() {
   echo "building $name" >&2
   GOBIN="$built" nice -n 15 go install -trimpath -ldflags '-s -w' "$package" >&2
   mkdir -p "$(dirname "$file")"
-  mv "$built"/* "$file" # in one step, so that nobody finds half a file
+  mv "$built"/* "$file" # in one step, so that no process finds half a file
   rmdir "$built"
 }
 

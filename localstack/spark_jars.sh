@@ -78,7 +78,7 @@ fa559a4ce598852f3519c8f3b36250f583b0858a7611eedc4a81997778c617f4  sdk-core-2.35.
 642aeef536a071668f0b772f05f9d21573abf6955e7b6fb5fdb893760cca10e8  utils-2.35.4.jar
 e004806def5e22ec98edc48a133ff3317166255e1ba29d93d129e9fdfa64a7be  utils-lite-2.35.4.jar
 SUMS
-  mv "$fetched/jars" "$directory" # in one step, so that nobody finds half of them
+  mv "$fetched/jars" "$directory" # in one step, so that no process finds half of them
   rm -r "$fetched"
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from coldparquet.catalog.caches import clear_caches
 from coldparquet.plan.model import ReadPlan
 from coldparquet.ranges import ByteRange
 from coldparquet.scan.stream import BatchStream
@@ -20,6 +21,12 @@ from tests.support.request_logs import unannounced_requests
 settings.register_profile("normal run", deadline=None, max_examples=50)
 settings.register_profile("soak", deadline=None, max_examples=2_000)
 settings.load_profile("normal run")
+
+
+@pytest.fixture(autouse=True)
+def _caches_are_empty() -> None:
+    """What one test fetched, no other test finds in the memory of the process."""
+    clear_caches()
 
 
 @pytest.fixture(autouse=True)

@@ -34,6 +34,7 @@ NAMES = [
     "Sidecar",
     "StoreOptions",
     "Table",
+    "clear_caches",
     "col",
     "errors",
     "open_partition",

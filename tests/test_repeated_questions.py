@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sqlite3
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
+from coldparquet.catalog import caches
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage import disk_cache
 from coldparquet.table import Table
@@ -89,6 +92,86 @@ async def test_a_repeated_question_costs_no_request(server: ColdStoreServer) -> 
         assert await answers(table) == first
         assert (await table.scan(["price"], "price > 20 and ts < '2024-01-03'").to_arrow()).num_rows
         assert partition_requests(server) == []
+
+
+def validations(server: ColdStoreServer) -> int:
+    """Count what was asked of partitions since the last time; none of the answers may hold bytes."""
+    asked = partition_requests(server)
+    assert sum(received_bytes for _, _, received_bytes in asked) == 0
+    return len(asked)
+
+
+async def test_a_table_that_is_opened_anew_validates_and_fetches_no_byte_of_a_partition(
+    server: ColdStoreServer,
+) -> None:
+    async with opened(server) as table:
+        first = await answers(table)
+        server.reset()
+    async with opened(server) as table:
+        assert await answers(table) == first
+    assert validations(server)
+    async with opened(server) as table, opened(server) as other:
+        one, two = await asyncio.gather(answers(table), answers(other))
+        assert one == two == first
+    assert validations(server)
+
+
+async def test_what_was_replaced_meanwhile_is_fetched_by_a_table_that_is_opened_anew(
+    server: ColdStoreServer, table_path: Path
+) -> None:
+    async with opened(server) as table:
+        rows = await table.scan(["ts", "price"]).to_arrow()
+    data = table_path / CHANGED_LATER / "data.parquet"
+    data.write_bytes(data.read_bytes())  # the same rows in another version
+    server.reset()
+    async with opened(server) as table:
+        assert (await table.scan(["ts", "price"]).to_arrow()).equals(rows)
+    fetched = {path for _, path, received_bytes in partition_requests(server) if received_bytes}
+    assert fetched == {f"{CHANGED_LATER}/data.parquet"}
+
+
+@pytest.mark.parametrize(
+    "other", [{"key": "another"}, {"token": "another"}, {"anon": True, "key": None, "secret": None}], ids=str
+)
+async def test_what_was_fetched_with_some_credentials_is_not_shown_to_others(
+    server: ColdStoreServer, other: dict[str, object]
+) -> None:
+    async with opened(server) as table:
+        await table.scan(["price"]).to_arrow()
+    server.reset()
+    given = {**server.storage_options, "secret": SECRET, **other}
+    async with cp.open_table(URL, storage_options=given) as table:
+        await table.scan(["price"]).to_arrow()
+    fetched = {path.split("/")[1] for _, path, received_bytes in partition_requests(server) if received_bytes}
+    assert fetched >= {"data.parquet", "_pm"}
+
+
+@pytest.mark.parametrize(
+    "forget", [cp.clear_caches, lambda: None], ids=["cleared by a call", "a memory of the table's own"]
+)
+async def test_what_the_process_keeps_can_be_cleared_or_not_used(
+    server: ColdStoreServer, forget: Callable[[], None]
+) -> None:
+    options = {} if forget is cp.clear_caches else {"cache_limit_bytes": 1 << 24}
+    for _ in range(2):
+        async with opened(server, **options) as table:
+            await table.scan(["price"]).to_arrow()
+        assert {"data.parquet"} <= {path.split("/")[1] for _, path, got in partition_requests(server) if got}
+        forget()
+
+
+def test_a_forked_child_begins_with_nothing(server: ColdStoreServer) -> None:
+    with cp.sync.open_table(URL, storage_options=server.storage_options) as table:
+        table.scan(["price"]).to_arrow()
+    held = caches.PROCESS_RANGES.held_bytes
+    assert held
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forks with threads
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if caches.PROCESS_RANGES.held_bytes == 0 and caches.PROCESS_SIDECARS.held_bytes == 0 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert caches.PROCESS_RANGES.held_bytes == held
 
 
 async def test_what_a_closer_look_fetched_is_not_fetched_again(tmp_path: Path) -> None:
@@ -266,6 +349,7 @@ async def test_a_poisoned_cache_changes_no_row(
     async with opened(server, cache_directory=str(directory)) as table:
         first = await answers(table)
     damage(directory)
+    cp.clear_caches()  # the memory of the process, as in a new one
     async with opened(server, cache_directory=str(directory), sidecar_trust_s=3_600) as table:
         assert await answers(table) == first
 

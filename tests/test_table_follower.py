@@ -18,7 +18,7 @@ from coldparquet.errors import InvalidInputError, ObjectChangedError
 from coldparquet.follow.follower import FollowedRows, TableFollower
 from coldparquet.follow.progress import EVERYTHING, OnChange, StepLimit
 from coldparquet.follow.state import decode_state, encode_state
-from coldparquet.format.column_versions import RECORD_DTYPE, ColumnVersions, encode_column_versions
+from coldparquet.format.native import COLUMN_VERSION, ColumnVersions, encode_column_versions
 from coldparquet.pieces import read_piece_batches
 from coldparquet.publish import publish_table
 from coldparquet.storage.base import ObjectStore
@@ -26,7 +26,7 @@ from coldparquet.storage.memory import MemoryStore
 from tests.support.growing_tables import GrowingTable
 from tests.support.table_copies import NATIVE_ROWS, TABLE, copy_table, expected_published_rows, put_in_state
 
-NO_COLUMN_VERSIONS = ColumnVersions(version=0, records=np.empty(0, RECORD_DTYPE))
+NO_COLUMN_VERSIONS = ColumnVersions(version=0, records=np.empty(0, COLUMN_VERSION))
 
 
 class Job:

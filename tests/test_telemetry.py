@@ -1,4 +1,4 @@
-"""OpenTelemetry spans: those of a scan, in their order, without a secret; and none where nobody wants any."""
+"""OpenTelemetry spans: those of a scan, in their order, without a secret; and none where none are wanted."""
 
 from __future__ import annotations
 

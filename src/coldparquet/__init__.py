@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from coldparquet import errors, pieces, sync
     from coldparquet.archive.restore import RestoreTicket
+    from coldparquet.catalog.caches import clear_caches
     from coldparquet.errors import ColdParquetError
     from coldparquet.format.sidecar import Sidecar, parse_sidecar
     from coldparquet.opening import open_partition, open_partitions, open_table
@@ -39,6 +40,7 @@ __all__ = [
     "Sidecar",
     "StoreOptions",
     "Table",
+    "clear_caches",
     "col",
     "errors",
     "open_partition",
@@ -63,6 +65,7 @@ _MODULES = {
     "Sidecar": "coldparquet.format.sidecar",
     "StoreOptions": "coldparquet.options",
     "Table": "coldparquet.table",
+    "clear_caches": "coldparquet.catalog.caches",
     "col": "coldparquet.plan.predicate",
     "open_partition": "coldparquet.opening",
     "open_partitions": "coldparquet.opening",

@@ -152,10 +152,12 @@ class StoreOptions:
     hedging: bool = True
     """Whether a GET slower than 95 % of its size class is sent a second time, at most 5 % more requests in total."""
 
-    cache_limit_bytes: int = 64 * MIB
-    """Fetched ranges that an open table keeps in memory, so that a repeated question sends no request; 0 keeps none.
-    Larger scans bypass this cache. It comes on top of ``ReadOptions.memory_limit_bytes``. Local files are never
-    kept."""
+    cache_limit_bytes: int | None = None
+    """Memory for fetched ranges, so that a repeated question fetches no data. None: 128 MiB that all tables share which the
+    process opens by S3 URLs, also when a table is opened anew, and 64 MiB for a table in another store. A number is the
+    table's own memory, which ends with it; 0 keeps nothing. What was fetched with some credentials is not shown to others,
+    and each object is still validated when a table is opened. Scans larger than the memory bypass it. It comes on top of
+    ``ReadOptions.memory_limit_bytes``; :func:`coldparquet.clear_caches` frees it. Local files are never kept."""
 
     cache_directory: str | None = None
     """Directory that keeps sidecars and fetched ranges between runs, shared by all processes; None keeps nothing. Only
@@ -174,7 +176,8 @@ class StoreOptions:
 
     def __post_init__(self) -> None:
         _refuse_less("StoreOptions.max_attempts", self.max_attempts, 1)
-        _refuse_less("StoreOptions.cache_limit_bytes", self.cache_limit_bytes, 0)
+        if self.cache_limit_bytes is not None:
+            _refuse_less("StoreOptions.cache_limit_bytes", self.cache_limit_bytes, 0)
         _refuse_less("StoreOptions.cache_directory_limit_bytes", self.cache_directory_limit_bytes, 0)
         for name in ("connect_timeout_s", "stall_timeout_s", "sidecar_trust_s"):
             value = getattr(self, name)

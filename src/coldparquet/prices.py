@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import MISSING, dataclass, replace
 from dataclasses import fields as dataclass_fields
 from functools import cache
@@ -18,7 +19,7 @@ from coldparquet.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 STANDARD = "STANDARD"
@@ -438,3 +439,49 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{twice!r} is named twice in one object")
     return found
+
+
+_RULE = re.compile(r"(?P<days>\d{1,6})d=(?P<storage_class>[A-Z_]{1,30})", re.ASCII)
+_DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageClassRule:
+    """Selects a storage class for partitions that ended long enough ago."""
+
+    after_days: int
+    storage_class: str
+    """A class in the library's price table that answers a GET without a restore."""
+
+    def __post_init__(self) -> None:
+        known = [prices.name for prices in PriceTable.default().classes if not prices.must_be_restored]
+        if self.storage_class not in known:
+            raise InvalidInputError(
+                f"storage class {self.storage_class!r} is none of {', '.join(known)}; partitions in archive classes"
+                " could not be read without restoring them first, so move them there by a lifecycle rule if you want to",
+                kind="UnknownStorageClass",
+            )
+        if self.after_days < 0:
+            raise InvalidInputError(f"an age of {self.after_days} days; expected 0 or more")
+
+
+def parse_storage_class_rule(text: str) -> StorageClassRule:
+    """Parse a rule such as ``30d=GLACIER_IR``.
+
+    Raises:
+        InvalidInputError: The text is not such a rule, or the class is unknown.
+    """
+    match = _RULE.fullmatch(text)
+    if match is None:
+        raise InvalidInputError(f"{text!r} is no rule for a storage class; write it as 30d=GLACIER_IR")
+    return StorageClassRule(after_days=int(match["days"]), storage_class=match["storage_class"])
+
+
+def storage_class_of(ended_s: float, rules: Sequence[StorageClassRule], *, now_s: float) -> str | None:
+    """Return the class of the rule with the largest age that a partition has reached; None for the bucket's default."""
+    reached = [rule for rule in rules if now_s - ended_s >= rule.after_days * _DAY_S]
+    return max(reached, key=_after_days).storage_class if reached else None
+
+
+def _after_days(rule: StorageClassRule) -> int:
+    return rule.after_days

@@ -50,7 +50,7 @@ def table(results: Results) -> str:
 
 
 def percentiles(results: Mapping[str, Results]) -> str:
-    """Lay out how long the warm calls took, of whoever made enough of them."""
+    """Lay out how long the warm calls took, of the readers that made enough of them."""
     lines = ["| question | reader | p50 | p90 | p99 | p99 / p50 |", "|---|---|---|---|---|---|"]
     for question, of_question in results.items():
         for name, result in of_question.items():
@@ -104,7 +104,7 @@ def _ratios(ours: str, results: Results) -> str:
     for what, cost in costs.items():
         peer, least = best_peer(results, cost)
         if not least and not cost(results[ours]):
-            continue  # nobody needed any, or nobody was measured
+            continue  # no reader needed any, or none was measured
         parts.append(f"{what} {cost(results[ours]) / least:.2f}x ({peer})" if least else f"{what} of 0 ({peer})")
     own = results[ours].first
     if own.limit_s:

@@ -14,7 +14,7 @@ DAY_US = 86_400_000_000
 FIRST_DAY_US = 19_783 * DAY_US  # 2024-03-01
 COLUMNS = ("ts", "symbol", "side", "price", "amount", "id", "order_id", "venue", "bid", "ask")
 DAY_COLUMNS = ("ts", "symbol", "side", "price", "amount", "id", "note", "venue", "bid", "ask")
-"""Those of a day at an exchange; nobody ever fills in the note."""
+"""Those of a day at an exchange; the note is never filled in."""
 
 
 def day_name(day: int) -> str:

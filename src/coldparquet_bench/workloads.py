@@ -112,14 +112,14 @@ WORKLOADS: dict[str, Workload] = {
             title="sidecars for 10,000 small files",
             full=(small_files.SmallFiles,),
             small=(partial(small_files.SmallFiles, files=_FEW_FILES, process_counts=(1,)),),
-            is_default=False,  # it compares nobody, and takes minutes
+            is_default=False,  # it compares no readers, and takes minutes
         ),
         Workload(
             name="planning",
             title="planning 3,650 partitions, and 100,000 row groups",
             full=(planning.many_partitions, planning.many_row_groups),
             small=(partial(planning.many_partitions, days=100), partial(planning.many_row_groups, days=10)),
-            is_default=False,  # it compares nobody
+            is_default=False,  # it compares no readers
         ),
         Workload(
             name="spark",

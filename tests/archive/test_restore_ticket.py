@@ -215,7 +215,7 @@ async def test_a_tier_that_does_not_exist_is_refused_before_anything_is_asked_fo
     assert store.restores == []
 
 
-async def test_what_somebody_else_has_restored_meanwhile_is_fine() -> None:
+async def test_what_another_process_has_restored_meanwhile_is_fine() -> None:
     store = await store_with("a", looks_until_restored=0)
     await ask(store, archived("a"))
     await ask(store, archived("a"))

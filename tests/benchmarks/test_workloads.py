@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coldparquet.cli.bench_command import chosen_benchmarks
 from coldparquet.cli.commands import app
 from coldparquet_bench import (
     goals,
@@ -22,6 +21,7 @@ from coldparquet_bench import (
     trading_day,
     year_of_trades,
 )
+from coldparquet_bench.command import chosen_benchmarks
 from coldparquet_bench.measurement import BUCKET, OURS, Benchmark, run
 from coldparquet_bench.report import percentiles, report
 from coldparquet_bench.spark_measurement import SparkBenchmark
@@ -148,7 +148,7 @@ def test_the_command_indexes_small_files(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("_pm")), "the next run begins as this one did"
 
 
-def test_questions_that_nobody_asks_are_refused(tmp_path: Path) -> None:
+def test_questions_that_no_workload_asks_are_refused(tmp_path: Path) -> None:
     outcome = CliRunner().invoke(app, ["bench", "day", "index", "--data", str(tmp_path), "--question", "W5"])
     assert outcome.exit_code != 0
     assert "no question begins so" in outcome.stderr

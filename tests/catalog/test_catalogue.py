@@ -45,6 +45,8 @@ from tests.support.small_tables import (
 from tests.support.table_copies import copy_table
 
 WITHOUT = StoreOptions(use_catalogue=False)
+KEEPS_NOTHING = StoreOptions(cache_limit_bytes=0)
+"""Small catalogues come with the first request, and so would their stripes of bloom filters."""
 DAYS = 30
 ROWS = 48
 
@@ -110,7 +112,7 @@ class StoreWithoutListings(QuotingStore):
     has_version_listings = False
 
 
-async def test_where_no_listing_tells_versions_nobody_believes_a_catalogue(tmp_path: Path) -> None:
+async def test_where_no_listing_tells_versions_a_catalogue_is_not_believed(tmp_path: Path) -> None:
     path = copy_table("interval_day", tmp_path)
     report = await index_table(path, pack=True)
     assert report.catalogue is not None
@@ -227,7 +229,7 @@ async def test_a_few_partitions_without_a_transaction_are_cheaper_by_themselves(
 
 
 async def replaced_by_a_copy(store: QuotingStore, day: int) -> None:
-    """Replace a Parquet file by one of the same size and rows, as somebody might who does not know the catalogue."""
+    """Replace a Parquet file by one of the same size and rows, as a program does that does not know the catalogue."""
     path = f"{TABLE}/{name_of(day)}/data.parquet"
     await store.put(path, table_of_days(1)[f"{TABLE}/{name_of(0)}/data.parquet"], overwrite=True)
 
@@ -346,7 +348,7 @@ async def test_cancelling_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(asyncio.CancelledError):
             await planning
         assert asyncio.all_tasks() == tasks
-        assert await table.scan().count() == DAYS * ROWS  # whoever asks next begins anew
+        assert await table.scan().count() == DAYS * ROWS  # the next question begins anew
 
 
 # --- Bloom filters in the catalogue: the same rows from few requests, however many partitions are asked ---------------
@@ -447,7 +449,7 @@ def data_requests(log: tuple[RequestRecord, ...]) -> dict[str, int]:
 
 
 async def found(
-    store: QuotingStore, where: str, *, store_options: StoreOptions | None = None
+    store: QuotingStore, where: str, *, store_options: StoreOptions = KEEPS_NOTHING
 ) -> tuple[int, tuple[RequestRecord, ...], str]:
     async with cp.open_table(TABLE, store=store, store_options=store_options) as table:
         scan = table.scan(["ts", "price"], where)
@@ -501,7 +503,7 @@ async def test_a_newest_partition_of_unknown_version_is_asked_itself() -> None:
     )
     store = QuotingStore({**_objects(), f"{TABLE}/{CATALOGUE_FILE}": whole.data})
     _, log, _ = await found(store, f"id = {NOWHERE}")
-    assert set(data_requests(log)) == {"2024-03-16"}, "nobody looked at the object whose sidecar was read by itself"
+    assert set(data_requests(log)) == {"2024-03-16"}, "no HEAD went to the object whose sidecar was read by itself"
 
 
 async def test_more_filters_than_allowed_are_left_out() -> None:

@@ -23,8 +23,7 @@ from coldparquet.catalog.partition import SidecarLookup, look_up_sidecar
 from coldparquet.catalog.table_files import PartitionLocation, partition_location
 from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.format import page_index
-from coldparquet.format.page_index import page_index_range
-from coldparquet.format.pages_file import encode_pages_file
+from coldparquet.format.page_index import encode_pages_file, page_index_range
 from coldparquet.format.partition_records import PartitionRecord
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.maintenance.index import index_table

@@ -12,10 +12,8 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.catalog import table_files
-from coldparquet.cli.demo_data import write_trades
 from coldparquet.errors import NotFoundError, ObjectChangedError, StorageError
 from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
-from coldparquet.format.sidecar_update import SidecarChange, plan_sidecar_update
 from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
 from coldparquet.format.txn import TableTransaction, encode_txn, parse_txn
 from coldparquet.maintenance.index import index_table
@@ -23,6 +21,8 @@ from coldparquet.maintenance.pack import pack_table
 from coldparquet.storage.log import round_trips
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
+from coldparquet.write.sidecar_update import SidecarChange, plan_sidecar_update
+from coldparquet_testing.demo_data import write_trades
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.stores import Failure, FaultStore, LatencyStore
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from coldparquet.cli.commands import app
+from tests.support.command_line import Run
 from tests.support.questdb_tables import copy_parquet_partitions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.command_line import Run
 
 
 @pytest.fixture

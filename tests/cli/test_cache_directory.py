@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from coldparquet.catalog import caches
 from coldparquet.storage.cache import MemoryCache
 from coldparquet_testing.simulator import ColdStoreServer
+from tests.support.command_line import Run
 from tests.support.questdb_tables import GOLDEN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.command_line import Run
 
 SECRET = "planted-secret-0123456789"  # noqa: S105 - to be searched for
 
@@ -24,7 +20,7 @@ SECRET = "planted-secret-0123456789"  # noqa: S105 - to be searched for
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ColdStoreServer]:
     # Commands are run in this process, which would remember sidecars by itself.
-    monkeypatch.setattr(caches, "PROCESS_MEMORY", MemoryCache(0))
+    monkeypatch.setattr(caches, "PROCESS_SIDECARS", MemoryCache(0))
     shutil.copytree(GOLDEN / "o3_in_place" / "table", tmp_path / "bucket" / "trades")
     with ColdStoreServer(tmp_path) as running:
         yield running

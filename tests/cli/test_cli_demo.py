@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import tempfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from coldparquet.cli.demo_data import ROWS_PER_DAY, write_trades
-from coldparquet.cli.demo_readers import Answer
+from coldparquet_testing.demo_data import ROWS_PER_DAY, write_trades
+from coldparquet_testing.demo_readers import Answer
 from coldparquet_testing.simulator import ServedRequest
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.command_line import Run
+from tests.support.command_line import Run
 
 
 @pytest.fixture
@@ -62,7 +58,7 @@ def test_nothing_is_left_behind_when_it_fails(run: Run, folder: Path, monkeypatc
     def fail(*_arguments: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("coldparquet.cli.demo.ask_pyarrow", fail)
+    monkeypatch.setattr("coldparquet_testing.demo.ask_pyarrow", fail)
     assert run("demo", "--days", 1).exit_code == 130
     assert list(folder.iterdir()) == []
 

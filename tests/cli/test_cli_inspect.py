@@ -6,7 +6,7 @@ import asyncio
 import json
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,7 @@ import pytest
 
 from coldparquet.maintenance.index import index_table
 from coldparquet_testing.simulator import ColdStoreServer
-
-if TYPE_CHECKING:
-    from tests.support.command_line import Run
+from tests.support.command_line import Run
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pm"
 CASES = {path.stem: json.loads(path.with_suffix(".json").read_text()) for path in sorted(GOLDEN.glob("*.pm"))}

@@ -8,18 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "coldparquet"]
 
@@ -53,7 +50,7 @@ def test_a_missing_package_is_named() -> None:
     assert result.stderr == "error: the command line needs the package typer: pip install 'coldparquet[cli]'\n"
 
 
-def test_whoever_reads_the_output_may_stop(table: Path) -> None:
+def test_the_reader_of_the_output_may_stop(table: Path) -> None:
     with subprocess.Popen([*COMMAND, "scan", str(table)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,13 +14,8 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.log import RequestRecord
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
+from tests.support.command_line import Run
 from tests.support.questdb_tables import PARTITIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.command_line import Run
 
 GOLDEN = next(partition for partition in PARTITIONS if partition.table == "row_groups")
 SECRETS = {"AWS_ACCESS_KEY_ID": "AKIAPLANTEDKEY123456", "AWS_SECRET_ACCESS_KEY": "planted/secret+key"}

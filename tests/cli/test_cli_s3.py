@@ -1,20 +1,17 @@
-"""Every command against moto, an S3 that somebody else wrote: index a table there, then read it."""
+"""Every command against moto, an S3 that others wrote: index a table there, then read it."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from tests.support.command_line import Run
 from tests.support.questdb_tables import PARTITIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.support.command_line import Run
 
 ROWS = sum(partition.row_count for partition in PARTITIONS if partition.table == "interval_day")
 

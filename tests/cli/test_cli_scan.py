@@ -5,23 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coldparquet.cli import output as row_files
-from coldparquet.cli.output import ParquetSink, json_rows
+from coldparquet.cli.output import ParquetSink, json_rows, wrap_long_lines
 from coldparquet.plan.predicate import format_instant
+from tests.support.command_line import Run
 from tests.support.questdb_tables import PARTITIONS, as_questdb_shows, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.command_line import Run
 
 TABLES = ["types_all", "interval_day", "symbols", "row_groups"]
 
@@ -251,3 +250,39 @@ def test_columns_of_all_partitions_are_asked_for_by_a_flag(run: Run, tmp_path: P
     assert printed.split() == ['"x","old"', f'{2**40},"a"', "1,"]
     assert run("count", tmp_path / "t", "--where", "x > 5", "--columns-from", "all").stdout == "1\n"
     assert "snapshot" in run("explain", tmp_path / "t", "--columns-from", "all").stdout
+
+
+# --- Aligned text on terminals that are narrower than it --------------------------------------------------------------
+
+
+PLAN = """\
+price         $1.60 for a million reads like this, data requests only, in the region
+              as S3 Standard would charge
+
+request  partition     first byte   length  for
+      1  2024-02-27.4           4  2.8 KiB  row group 0: id, sym, side, price +3 more"""
+
+
+def test_lines_are_broken_between_words_and_go_on_below_the_facts() -> None:
+    assert (
+        wrap_long_lines(PLAN, 60)
+        == """\
+price         $1.60 for a million reads like this, data
+              requests only, in the region
+              as S3 Standard would charge
+
+request  partition     first byte   length  for
+      1  2024-02-27.4           4  2.8 KiB  row group 0: id,
+              sym, side, price +3 more"""
+    )
+
+
+def test_what_fits_stays_as_it_is() -> None:
+    assert wrap_long_lines(PLAN, 100) == PLAN
+
+
+@given(text=st.text(alphabet="ab ,-\n"), width=st.integers(1, 40))
+def test_no_word_is_lost_or_broken(text: str, width: int) -> None:
+    wrapped = wrap_long_lines(text, width)
+    assert wrapped.split() == text.split()
+    assert all(len(line) <= max(width, 14 + max(map(len, text.split()), default=0)) for line in wrapped.split("\n"))

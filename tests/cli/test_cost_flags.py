@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from coldparquet_bench.workloads import WORKLOADS
-from tests.support.command_line import plain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.support.command_line import Run
+from tests.support.command_line import Run, plain
 
 
 @pytest.mark.parametrize("command", ["scan", "count"])

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coldparquet_testing.simulator import ColdStoreServer
+from tests.support.command_line import Run
 from tests.support.questdb_tables import GOLDEN
 from tests.support.table_copies import copy_table, write_sidecar
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.command_line import Run
 
 TABLES = sorted(path.parent.name for path in GOLDEN.glob("*/table"))
 

@@ -1,10 +1,12 @@
-"""``coldparquet restore`` against moto, an S3 server of somebody else that plays GLACIER and restores."""
+"""``coldparquet restore`` against moto, an S3 server of others that plays GLACIER and restores."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
@@ -12,15 +14,9 @@ import coldparquet as cp
 from coldparquet.archive.restore import RestoreTicket
 from coldparquet.errors import ArchivedObjectError
 from coldparquet.maintenance.index import index_table
-from tests.support.command_line import plain
+from tests.support.command_line import CommandResult, Run, plain
 from tests.support.questdb_tables import PARTITIONS, copy_parquet_partitions
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.support.command_line import CommandResult, Run
 
 URL = "s3://bucket/trades"
 SECRET = MOTO_KEYS["secret"]

@@ -9,7 +9,8 @@ import re
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,10 +18,6 @@ import pytest
 
 from coldparquet.cli.app import main
 from coldparquet.cli.output import error_console
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 BLINK = "\x1b[5;45;97m"
 EVIL = f"\x1b]0;title\x07{BLINK}\x9b5m\x85\x7f\b\r\u202e\u2066\u200f\u061c"

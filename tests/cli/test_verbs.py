@@ -6,20 +6,17 @@ import fcntl
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.command_line import Run
 from tests.support.questdb_tables import copy_parquet_partitions
 from tests.support.small_tables import TABLE, partitions_alone
 from tests.support.table_copies import contents_of, copy_table
 from tests.support.written_tables import directories
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.support.command_line import Run
 
 
 @pytest.fixture

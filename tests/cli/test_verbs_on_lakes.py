@@ -9,18 +9,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from coldparquet_testing.simulator import ColdStoreServer
-from tests.support.command_line import plain
+from tests.support.command_line import Run, plain
 from tests.support.table_copies import copy_table, damage, make_lake
-
-if TYPE_CHECKING:
-    from tests.support.command_line import Run
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""Parquet files that nobody here wrote, and generated ones with the same traps, compared with pyarrow."""
+"""Parquet files that others wrote, and generated ones with the same traps, compared with pyarrow."""

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pytest
 
-from coldparquet.decode.arrow import TextAs
+from coldparquet.decode.arrow import StringsAs, SymbolsAs, TextAs
 from coldparquet.decode.row_group import decode_row_group
-from coldparquet.decode.virtual_file import new_row_group_buffer
+from coldparquet.decode.virtual_file import RowGroupBuffer, new_row_group_buffer
 from coldparquet.errors import UnsupportedError
-from coldparquet.format.parquet_footer import parse_footer
-from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.parquet_footer import ParquetFooter, parse_footer
+from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
-from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.sidecar_writer import SidecarContent, encode_sidecar
 from coldparquet.options import ReadOptions
 from coldparquet.plan.columns import TableColumn
-from coldparquet.plan.model import StoredData
+from coldparquet.plan.model import Read, StoredData
 from coldparquet.plan.row_groups import prune_row_groups, stored_columns
 from tests.support.questdb_tables import PARTITIONS, GoldenPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from coldparquet.decode.arrow import StringsAs, SymbolsAs
-    from coldparquet.decode.virtual_file import RowGroupBuffer
-    from coldparquet.format.parquet_footer import ParquetFooter
-    from coldparquet.format.sidecar import Sidecar
-    from coldparquet.format.sidecar_writer import SidecarContent
-    from coldparquet.plan.model import Read
 
 
 class SparseFile:

@@ -34,7 +34,7 @@ POSSIBLE = [
 ]
 
 REFUSED_VALUES = {
-    # QuestDB writes years before 1 and after 9999, and the year 1677 of nanoseconds, in ways that nobody would expect.
+    # QuestDB writes years before 1 and after 9999, and the year 1677 of nanoseconds, in unexpected ways.
     ("DATE", "text"): lambda value: not -62_135_596_800_000 <= value < 253_402_300_800_000,
     ("TIMESTAMP", "text"): lambda value: not -62_135_596_800_000_000 <= value < 253_402_300_800_000_000,
     ("TIMESTAMP_NS", "text"): lambda value: value < -9_214_560_000 * 10**9,

@@ -26,7 +26,8 @@ from coldparquet.format.sidecar_layout import Encoding
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import canonical_type
-from coldparquet.plan.model import Read, RowSelection
+from coldparquet.plan.model import Read
+from coldparquet.plan.selection import RowSelection
 from tests.decode.conftest import SparseFile
 from tests.support.questdb_tables import plain
 from tests.support.row_outcomes import selection_of

@@ -23,7 +23,8 @@ from coldparquet.decode.virtual_file import RowGroupBuffer, VirtualFile, new_row
 from coldparquet.errors import FormatError, InternalError, UnsupportedError
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import canonical_type
-from coldparquet.plan.model import Read, RowSelection
+from coldparquet.plan.model import Read
+from coldparquet.plan.selection import RowSelection
 
 # --- Buffers of row groups: filled in any order, exactly once, and never read too early -------------------------------
 

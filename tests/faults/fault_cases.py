@@ -38,7 +38,7 @@ OF_OBJECTS: tuple[FaultKind, ...] = ("cut-body", "reset-body", "wrong-range", "w
 SLOW: tuple[FaultKind, ...] = ("hang", "stall-body", "trickle")
 """Faults that cost a stall each."""
 NO_LIE = ("*/data.parquet", "*/_pm", "*/_pages")
-"""Where ``not-found`` may strike. A store that denies ``_txn`` makes another table of it, and nobody could tell."""
+"""Where ``not-found`` may strike. A store that denies ``_txn`` makes another table of it, and no reader could tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ async def failure(endpoint_url: str, store_options: cp.StoreOptions = TWICE) -> 
     return caught.value
 
 
-async def test_names_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_names(monkeypatch: pytest.MonkeyPatch) -> None:
     async def resolve(*_arguments: object, **_settings: object) -> object:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -50,7 +50,7 @@ async def test_names_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (error.kind, error.details["attempts"]) == ("ConnectionFailed", 2)
 
 
-async def test_ports_at_which_nobody_listens() -> None:
+async def test_ports_at_which_no_server_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     error = await failure(f"http://127.0.0.1:{port}")

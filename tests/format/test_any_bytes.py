@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.catalogue_file import encode_catalogue
-from coldparquet.format.column_versions import parse_column_versions
-from coldparquet.format.native import parse_symbol_offsets, parse_symbols
-from coldparquet.format.pages_file import encode_pages_file, parse_pages_file
+from coldparquet.format.native import parse_column_versions, parse_symbol_offsets, parse_symbols
+from coldparquet.format.page_index import encode_pages_file, parse_pages_file
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
@@ -29,9 +28,6 @@ from coldparquet.format.txn import parse_txn, parse_version
 from tests.support.damage import catalogue_entry, unpacked
 from tests.support.paged_files import paged_file, rows_of_all_kinds
 from tests.support.table_files import as_values, make_cv, make_symbol_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SIDECARS = (

@@ -6,7 +6,7 @@ import math
 import struct
 from decimal import Decimal
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from coldparquet.format.blooms import (
     parse_bloom_header,
 )
 from coldparquet.format.parquet_thrift import BloomAlgorithm, BloomCompression, BloomHash
+from coldparquet.format.sidecar import Sidecar
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import decimal_type_code
 from coldparquet.format.types import resolve_type
@@ -38,9 +39,6 @@ from tests.support.blooms import (
     sidecar_to_keep,
 )
 from tests.support.questdb_tables import PARTITIONS
-
-if TYPE_CHECKING:
-    from coldparquet.format.sidecar import Sidecar
 
 LONG = resolve_type(6, PhysicalType.INT64, 0, 0)
 INT = resolve_type(5, PhysicalType.INT32, 0, 0)

@@ -134,7 +134,7 @@ def test_what_is_not_ascii_is_not_packed() -> None:
 def test_an_index_of_zeros_is_refused_before_it_is_decompressed() -> None:
     """A few hundred kilobytes of them in the file would take gigabytes of memory."""
     raw_bytes = LARGEST_RAW_INDEX_BYTES + 1
-    # As many bytes as could hold it; nobody looks at what they are.
+    # As many bytes as could hold it; what they are does not matter.
     compressed = bytes(raw_bytes // 1000)
     data = ENVELOPE.encode(
         compressed,
@@ -153,7 +153,7 @@ def test_an_index_of_zeros_is_refused_before_it_is_decompressed() -> None:
 
 
 @pytest.mark.parametrize("limit", ["LARGEST_FILE_BYTES", "LARGEST_INDEX_BYTES", "LARGEST_RAW_INDEX_BYTES"])
-def test_a_catalogue_that_nobody_would_read_is_not_written(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalogue_that_no_reader_takes_is_not_written(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue_file, limit, 100)
     with pytest.raises(UnsupportedError) as caught:
         encode_catalogue(ENTRIES)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InvalidInputError
-from coldparquet.format.column_versions import (
+from coldparquet.format.native import (
     ABSENT_TOP,
-    RECORD_DTYPE,
+    COLUMN_VERSION,
     ColumnVersion,
     ColumnVersions,
     encode_column_versions,
@@ -173,7 +173,7 @@ def test_many_partitions_at_once_are_as_one_at_a_time(
 @given(tables, st.integers(0, (1 << 63) - 1))
 def test_parsing_undoes_encoding(table: dict[tuple[int, int], tuple[int, int]], version: int) -> None:
     records = [(*key, *value) for key, value in sorted(table.items())]
-    encoded = encode_column_versions(ColumnVersions(version=version, records=np.array(records, RECORD_DTYPE)))
+    encoded = encode_column_versions(ColumnVersions(version=version, records=np.array(records, COLUMN_VERSION)))
     parsed = parse_column_versions(encoded, path=None)
     assert (parsed.version, records_of(parsed)) == (version, records)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -15,12 +14,8 @@ from coldparquet.errors import FormatError, InternalError, InvalidInputError, Un
 from coldparquet.format.fetch import FooterFetch, SidecarFetch
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_layout import MAX_COMMITTED_BYTES
-from coldparquet.options import COALESCING_BY_GOAL, MIB
+from coldparquet.options import COALESCING_BY_GOAL, MIB, Goal
 from coldparquet.ranges import ByteRange, SuffixRange
-
-if TYPE_CHECKING:
-    from coldparquet.options import Goal
-
 
 GOALS = tuple(COALESCING_BY_GOAL)
 LONGEST_BYTES = COALESCING_BY_GOAL["fast"].max_request_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format import pages_file
-from coldparquet.format.pages import PageBounds, PartitionPages, chunk_places
-from coldparquet.format.pages_file import ENVELOPE, encode_pages_file, parse_pages_file, stated_size_bytes
+from coldparquet.format import page_index as pages_file
+from coldparquet.format.page_index import ENVELOPE, encode_pages_file, parse_pages_file, stated_size_bytes
+from coldparquet.format.pages import ChunkPlaces, PageBounds, PartitionPages, chunk_places
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import BoundSpec, encode_sidecar
@@ -29,9 +29,6 @@ from tests.support.paged_files import (
     with_indexes,
 )
 from tests.support.questdb_tables import PARTITIONS
-
-if TYPE_CHECKING:
-    from coldparquet.format.pages import ChunkPlaces
 
 FILE = paged_file()
 SMALL = paged_file(rows_of_all_kinds(40), row_group_size=40)
@@ -195,7 +192,7 @@ def test_a_body_of_zeros_is_refused_before_it_is_decompressed() -> None:
 
 
 @pytest.mark.parametrize("limit", ["LARGEST_BODY_BYTES", "LARGEST_PAGES_FILE_BYTES"])
-def test_a_file_that_nobody_would_read_is_not_written(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_no_reader_takes_is_not_written(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages_file, limit, 50)
     with pytest.raises(UnsupportedError) as caught:
         encoded(SMALL)
@@ -213,7 +210,7 @@ def with_numbers(change: dict[int, int]) -> bytes:
 
 
 def test_pages_that_cannot_be_are_refused() -> None:
-    """Each number of the body is what the others leave it to be, or it is one that nobody can check."""
+    """Each number of the body is what the others leave it to be, or it is one that cannot be checked."""
     chunk_count = SMALL.places.chunk_count
     page_count = ENVELOPE.header.unpack(encoded(SMALL)).page_count
     assert page_count == chunk_count  # so small that each chunk has one page

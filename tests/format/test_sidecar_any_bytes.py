@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coldparquet.cli.sidecar_dump import describe_sidecar
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.sidecar import Sidecar, parse_sidecar, walk_chain
-from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.sidecar_header import parse_header
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import (

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from coldparquet.cli.sidecar_dump import describe_sidecar
 from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
-from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.ranges import ByteRange
 from tests.support.sidecar_specs import content_from_spec

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from coldparquet.cli.sidecar_dump import describe_sidecar
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.sidecar_header import ScratchpadEntry, parse_header
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import ColumnSpec, SidecarContent, encode_sidecar
 from coldparquet.format.types import FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pm"
 SAMPLE = (GOLDEN / "05_sample_c.pm").read_bytes()
@@ -266,7 +263,7 @@ def test_foreign_annotations_are_read_from_the_first_entry_of_their_code() -> No
         parquet_footer_offset=4,
         parquet_footer_length=4,
         scratchpad=[
-            ScratchpadEntry(1, b"somebody else's"),
+            ScratchpadEntry(1, b"another writer's"),
             ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations({0: "UINT_32"})),
             ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, b"shadowed"),
         ],

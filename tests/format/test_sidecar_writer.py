@@ -10,10 +10,10 @@ import crcmod.predefined
 import pytest
 from hypothesis import given
 
+from coldparquet.cli.sidecar_dump import describe_sidecar
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.sidecar_from_footer import convert_chunk
 from coldparquet.format.sidecar_header import CoveringIndexEntry, ScratchpadEntry
 from coldparquet.format.sidecar_writer import (

@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
-from coldparquet.format import table_file_text
-from coldparquet.format.column_versions import parse_column_versions
+from coldparquet.format import binary as table_file_text
+from coldparquet.format.binary import Utf8Strings, utf16_to_utf8
 from coldparquet.format.native import (
     CHARS_EXTENSION,
     OFFSETS_EXTENSION,
+    parse_column_versions,
     parse_symbol_offsets,
     parse_symbols,
     symbol_file_name,
     symbol_offsets_range,
 )
-from coldparquet.format.table_file_text import Utf8Strings, utf16_to_utf8
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
 from coldparquet.ranges import ByteRange

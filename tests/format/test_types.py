@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -48,9 +48,6 @@ from coldparquet.format.types import (
     resolve_type,
 )
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, GoldenPartition
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 INT32, INT64, INT96 = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.INT96
 BYTES, FIXED = PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY

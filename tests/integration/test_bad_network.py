@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
-from coldparquet.cli.demo_data import write_trades
 from coldparquet.errors import StorageError
 from coldparquet.maintenance.index import index_table
+from coldparquet_testing.demo_data import write_trades
 from tests.support.leaks import open_file_handles, settled_file_handles
 from tests.support.live_servers import LiveS3, LiveToxiproxy
 from tests.support.random_tables import assert_identical

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
-from coldparquet.cli.demo_data import write_trades
 from coldparquet.errors import AccessError, ColdParquetError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.s3.store import S3Store
+from coldparquet_testing.demo_data import write_trades
 from tests.support.leaks import open_file_handles, settled_file_handles
 from tests.support.live_servers import LiveS3, LiveToxiproxy
 from tests.support.random_tables import assert_identical
@@ -43,7 +43,7 @@ class PlacedTable:
 
     @property
     def rows(self) -> pa.Table:
-        """All of them, read by somebody else."""
+        """All of them, read by another reader."""
         return pa.concat_tables([pq.read_table(pa.BufferReader(day)) for day in self.days])
 
     def opened(self, *, store_options: cp.StoreOptions = TWICE, **options: Any) -> cp.opening.Opening:

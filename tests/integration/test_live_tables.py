@@ -186,7 +186,7 @@ async def test_refresh_sees_conversions(changing_table: LiveTable) -> None:
 
 
 async def test_columns_added_before_and_after_a_conversion(changing_table: LiveTable) -> None:
-    # QuestDB 9.3.4 aborts when it is asked for such a column of an older Parquet partition; nobody asks it here.
+    # QuestDB 9.3.4 aborts when it is asked for such a column of an older Parquet partition; it is not asked here.
     changing_table.run(
         "ALTER TABLE {t} ADD COLUMN num INT",
         "ALTER TABLE {t} ADD COLUMN tag SYMBOL",

@@ -346,5 +346,5 @@ def test_two_hours_of_questdb_take_at_most_ten_requests(tmp_path: Path) -> None:
     ours, polars = (results[name] for name in readers)
     assert ours.answer == polars.answer > 0
     assert ours.first.requests <= 10
-    assert ours.first.megabytes < polars.first.megabytes / 2, "whose statistics nobody else may believe"
+    assert ours.first.megabytes < polars.first.megabytes / 2, "whose statistics no other reader may believe"
     assert ours.warm.requests == 0

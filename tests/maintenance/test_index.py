@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,18 +16,16 @@ from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError,
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
+from coldparquet.maintenance.sidecars import IndexedPartition
 from coldparquet.options import ReadOptions
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import FetchedRange, RangeRequest
 from tests.support.archive_store import ArchiveStore
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, as_questdb_shows, copy_parquet_partitions, plain
 from tests.support.table_copies import copy_table
-
-if TYPE_CHECKING:
-    from coldparquet.maintenance.sidecars import IndexedPartition
-    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 TABLES = sorted({partition.table for partition in PARTITIONS})
 
@@ -284,7 +282,7 @@ async def test_cancelling_leaves_whole_sidecars_or_none(tmp_path: Path) -> None:
 
 
 class RacingStore(MemoryStore):
-    """Somebody else writes the sidecar while its footer is being read."""
+    """Another process writes the sidecar while its footer is being read."""
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         fetched = await super().get(request)
@@ -320,7 +318,7 @@ async def test_files_without_a_designated_timestamp_are_noted(tmp_path: Path) ->
 
 
 async def test_an_archived_file_that_was_moved_after_its_sidecar_keeps_it(tmp_path: Path) -> None:
-    """Moving an object to another class gives it a new time; nobody can compare it before it is restored."""
+    """Moving an object to another class gives it a new time; it cannot be compared before it is restored."""
     data = next(copy_parquet_partitions("interval_day", tmp_path).glob("*/data.parquet")).read_bytes()
     path = "bucket/t/2024-02-27.4/data.parquet"
     store = ArchiveStore()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,10 +27,6 @@ from tests.support.blooms import encoded_header, file_with_blooms, sidecar_in_me
 from tests.support.parquet_footers import footer_bytes, parsed_footer
 from tests.support.questdb_tables import copy_parquet_partitions
 from tests.support.table_copies import copy_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 DATA, SIDECAR = "t/2024-01-01/data.parquet", "t/2024-01-01/_pm"
 

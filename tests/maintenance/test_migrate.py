@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import coldparquet as cp
 from coldparquet.errors import FormatError, NotFoundError
+from coldparquet.format.partition_records import PartitionRecord
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index import IndexReport, index_table
 from coldparquet.maintenance.migrate import migrate_table
+from coldparquet.maintenance.sidecars import IndexedPartition
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from tests.support.questdb_tables import PARTITIONS, assert_same_rows, expected_rows
 from tests.support.table_copies import change_record, contents_of, copy_table, sidecar_content, write_sidecar
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from coldparquet.format.partition_records import PartitionRecord
-    from coldparquet.maintenance.sidecars import IndexedPartition
 
 TABLES = sorted({partition.table for partition in PARTITIONS})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +16,10 @@ from coldparquet.maintenance import packed_entries
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.maintenance.pack import pack_table
-from coldparquet.maintenance.verify import verify_table
+from coldparquet.maintenance.verify import VerifyReport, verify_table
 from coldparquet.publish import PublishOptions, publish_table
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
@@ -26,12 +27,6 @@ from coldparquet.write.compact import compact_table
 from tests.support.questdb_tables import assert_same_rows, expected_rows
 from tests.support.small_tables import TABLE, QuotingStore, name_of, objects_of, partitions_alone, table_of_days
 from tests.support.table_copies import copy_table, write_sidecar
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.maintenance.verify import VerifyReport
-    from coldparquet.storage.base import ObjectStore
 
 CATALOGUE = f"{TABLE}/{CATALOGUE_FILE}"
 DAYS = 20
@@ -138,7 +133,7 @@ async def test_of_two_at_the_same_time_one_fails() -> None:
             if_match: str | None = None,
             storage_class: str | None = None,
         ) -> str:
-            await super().put(path, b"of somebody else", overwrite=True)
+            await super().put(path, b"of another process", overwrite=True)
             return await super().put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
 
     objects = table_of_days(DAYS)
@@ -147,7 +142,7 @@ async def test_of_two_at_the_same_time_one_fails() -> None:
         with pytest.raises(ObjectChangedError) as caught:
             await pack_table(TABLE, store=store)
         assert caught.value.kind == "CatalogueConflict"
-        assert await content(store) == b"of somebody else"
+        assert await content(store) == b"of another process"
 
 
 async def test_index_renews_what_it_wrote_and_makes_none_unasked(table: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +14,10 @@ from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.storage.local import LocalStore
+from coldparquet.storage.memory import MemoryStore
 from tests.support.paged_files import PagedFile, written
 from tests.support.small_tables import QuotingStore
 from tests.support.table_copies import copy_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.storage.memory import MemoryStore
 
 DIRECTORY = "t/2024-03-01"
 WHERE = "a < 50"

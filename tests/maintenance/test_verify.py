@@ -5,23 +5,26 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coldparquet.catalog.findings import Finding
 from coldparquet.errors import AccessError, FormatError, InvalidInputError, NotFoundError
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.migrate import migrate_table
+from coldparquet.maintenance.partition_check import VerifiedPartition
 from coldparquet.maintenance.verify import VerifyReport, verify_table
 from coldparquet.options import ReadOptions
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import Listing
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition import write_partition
 from coldparquet.write.update import append_rows, replace_row_groups
@@ -34,13 +37,6 @@ from tests.support.table_copies import (
     sidecar_content,
     write_sidecar,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.maintenance.partition_check import VerifiedPartition
-    from coldparquet.plan.advice import Finding
-    from coldparquet.storage.requests import Listing
 
 TABLES = sorted({partition.table for partition in PARTITIONS})
 LAYOUT_ADVICE = {"DeadBytes", "SmallRowGroups"}
@@ -289,7 +285,7 @@ async def test_rows_that_the_transaction_does_not_count(days: Path) -> None:
     assert "counts 49 rows, the Parquet footer at the size that it states 48" in findings[1].message
 
 
-async def test_directories_that_nobody_reads(days: Path) -> None:
+async def test_directories_that_are_not_read(days: Path) -> None:
     (days / "2024-02-27.3").mkdir()
     (days / "2024-02-20.detached").mkdir()
     (days / "2024-02-21.attachable").mkdir()
@@ -301,7 +297,7 @@ async def test_directories_that_nobody_reads(days: Path) -> None:
 
 
 async def test_directories_at_other_times_may_hold_rows(days: Path) -> None:
-    """Whoever puts a day beside a transaction is told that it is not read, and never to delete it."""
+    """A user who puts a day beside a transaction is told that it is not read, and never to delete it."""
     for name in ("2030-01-01", "2030-01", "2030-01-02.7", "2024-02-27T03.9"):
         (days / name).mkdir()
     unread, stale, unnamed = (await verify_table(days)).findings

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coldparquet.catalog.findings import Finding
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
@@ -20,16 +21,10 @@ from coldparquet.maintenance.deep_check import check_values
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.storage.log import TraceStore
-from coldparquet.storage.requests import StoredChecksum
+from coldparquet.storage.requests import ObjectInfo, StoredChecksum
 from tests.support.archive_store import ArchiveStore
 from tests.support.blooms import file_with_blooms
 from tests.support.table_copies import copy_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.plan.advice import Finding
-    from coldparquet.storage.requests import ObjectInfo
 
 ROWS, GROUP_ROWS = 4_000, 1_000
 PATH = "day/data.parquet"

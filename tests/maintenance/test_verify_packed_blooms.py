@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,25 +15,20 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.catalog.packed import CATALOGUE_FILE
-from coldparquet.format.catalogue_file import parse_catalogue_index
+from coldparquet.catalog.table_files import PartitionLocation
+from coldparquet.format.catalogue_blooms import PackedBloom
+from coldparquet.format.catalogue_file import PackedSidecar, parse_catalogue_index
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.packed_entries import read_blooms
-from coldparquet.maintenance.verify import verify_table
+from coldparquet.maintenance.verify import VerifyReport, verify_table
 from coldparquet.pipelines import VerifyJob, run_pipeline
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.transfer import read_whole
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition import write_partition
 from coldparquet_testing.simulator import ColdStoreServer
-from tests.support.small_tables import TABLE, StoreWithClasses, objects_of
-
-if TYPE_CHECKING:
-    from coldparquet.catalog.table_files import PartitionLocation
-    from coldparquet.format.catalogue_blooms import PackedBloom
-    from coldparquet.format.catalogue_file import PackedSidecar
-    from coldparquet.maintenance.verify import VerifyReport
-    from tests.support.small_tables import QuotingStore
+from tests.support.small_tables import TABLE, QuotingStore, StoreWithClasses, objects_of
 
 DAYS, ROWS = 4, 600
 WRONG_DAY = "2024-03-02"
@@ -72,7 +67,7 @@ async def packed() -> QuotingStore:
 
 @pytest.fixture
 def a_wrong_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever packs puts an empty filter in place of one that is full."""
+    """The packer puts an empty filter in place of one that is full."""
 
     async def forget(location: PartitionLocation, packed: PackedSidecar, **how: Any) -> tuple[PackedBloom, ...]:
         first, *others = await read_blooms(location, packed, **how)

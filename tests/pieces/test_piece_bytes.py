@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import dataclasses
 import io
 import pickle
 import pickletools
+import random
+import re
+import resource
 import struct
 import subprocess
 import sys
+import time
+import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,17 +31,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coldparquet as cp
-from coldparquet.pieces.encode import decode_piece
+from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
+from coldparquet.pieces.encode import decode_piece, encode_piece
 from coldparquet.pieces.frame import SectionReader, SectionWriter, frame_content, unframe_content
+from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet_bench.trades import DAY_COLUMNS, day_name, trades
 from coldparquet_testing.simulator import ColdStoreServer
+from tests.support.questdb_tables import GOLDEN
 from tests.support.read_pieces import read_logged
 from tests.support.small_tables import data_path, day_file, store_of_days
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -125,7 +137,7 @@ async def test_a_row_group_of_ten_columns_takes_less_than_a_kilobyte(
 
 
 async def test_no_secret_is_in_a_piece_nor_in_what_it_says(tmp_path: Path) -> None:
-    planted = "PLANTED-where-nobody-may-see-it"
+    planted = "PLANTED-where-it-must-not-be-seen"
     file = tmp_path / "bucket" / data_path(0)
     file.parent.mkdir(parents=True)
     file.write_bytes(day_file(0))
@@ -180,3 +192,207 @@ def test_numbers_survive_their_sections(lists: list[list[int]]) -> None:
     reader = SectionReader(writer.finish())
     assert [numbers.tolist() for numbers in reader.lists()] == lists
     reader.finish()
+
+
+# --- Altered pieces, with the right checksum: they give rows or an error of ours, quickly and in little memory --------
+
+
+FEW, MANY = 30, 1_000
+"""Altered copies of each piece."""
+
+_ROOM_BYTES = 1 << 30
+"""More than libraries and threads reserve, and less than a length that was made up takes."""
+
+_LONGEST_READ_S = 120.0
+"""A piece may well ask for requests of one byte each."""
+
+_NUMBERS = (b"0", b"1", b"-1", b"7", b"2147483648", b"9223372036854775807", b"18446744073709551616", b"1e400", b"0.5")
+_TOKEN = re.compile(rb'null|true|false|"[^"]{0,60}"|-?\d+')
+
+NATIVE = GOLDEN / "o3_in_place"
+SCANS: dict[str, tuple[list[str] | None, str | None, dict[str, Any]]] = {
+    "whole chunks": (None, None, {}),
+    "pages and late columns": (
+        ["ts", "payload", "always", "nothing", "list"],
+        "key < 900 and symbol = 'BTC'",
+        {"late_materialisation": "always", "page_index": "always"},
+    ),
+    "texts": (["symbol", "word"], "word is not null", {"symbols": "global", "strings": "dictionary"}),
+    "conditions": (["ts"], "not (price > 0.5 or small in (1, 2)) and payload >= 'payload'", {}),
+}
+
+
+@cache
+def pieces() -> dict[str, tuple[bytes, ObjectStore | None]]:
+    """Make the pieces, and say where each is read."""
+
+    async def made() -> dict[str, tuple[bytes, ObjectStore | None]]:
+        found: dict[str, tuple[bytes, ObjectStore | None]] = {}
+        store = await store_of_days()
+        for name, (columns, where, options) in SCANS.items():
+            async with cp.open_table("db/trades", store=store, options=cp.ReadOptions(**options)) as table:
+                of_scan = await table.scan(columns, where).pieces(3)
+            found[name] = of_scan.pieces[0].to_bytes(), store
+        async with cp.open_table(NATIVE / "table") as table:
+            assert any(partition.format == "native" for partition in table.partitions)
+            of_scan = await table.scan().pieces(1)
+        return found | {"native rows": (of_scan.pieces[0].to_bytes(), None)}
+
+    return asyncio.run(made())
+
+
+def altered(content: bytes, draw: random.Random) -> bytes:
+    """Change one to three places of a content."""
+    data = bytearray(content)
+    for _ in range(draw.randint(1, 3)):
+        at = draw.randrange(len(data))
+        match draw.randrange(8):
+            case 0 | 1:
+                data[at] = draw.randrange(256)
+            case 2:
+                data[at] ^= 1 << draw.randrange(8)
+            case 3:
+                data[at] = draw.choice((0, 0x7F, 0x80, 0xFF))
+            case 4:
+                del data[at : at + draw.choice((1, 8))]
+            case 5:
+                data[at:at] = data[(begin := draw.randrange(len(data))) : begin + draw.choice((1, 8))]
+            case _:
+                tokens = list(_TOKEN.finditer(data))
+                token, other = draw.choice(tokens), draw.choice(tokens)[0]
+                data[token.start() : token.end()] = draw.choice((other, draw.choice(_NUMBERS), b"null", b"[]"))
+    return bytes(data)
+
+
+def otherwise(value: Any, draw: random.Random) -> Any:  # noqa: PLR0911 - one per kind
+    """Change one value somewhere inside of another one, whatever it is made of; return it if there is none."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return draw.choice((0, 1, -1, value + 1, value - 1, value * 2, 1 << 31, 1 << 40, (1 << 63) - 1))
+    if isinstance(value, str):
+        return draw.choice(("", "x", value + "x", value[:-1], value[1:], "../" + value, "/" + value))
+    if isinstance(value, bytes):
+        return value[: draw.randrange(len(value) + 1)]
+    if isinstance(value, np.ndarray):
+        changed: Any = np.array(value)
+        if not len(changed):
+            return np.append(changed, changed.dtype.type(1))
+        changed[draw.randrange(len(changed))] = otherwise(int(draw.choice(changed.tolist())), draw) % (1 << 31)
+        return draw.choice((changed, value[1:], value[::-1], np.append(value, value[-1])))
+    if isinstance(value, tuple) and type(value) is tuple:
+        if not value or draw.random() < 0.2:
+            return draw.choice((value[1:], value[::-1], value * 2))
+        at = draw.randrange(len(value))
+        return (*value[:at], otherwise(value[at], draw), *value[at + 1 :])
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        name = draw.choice([field.name for field in dataclasses.fields(value) if field.init])
+        return dataclasses.replace(value, **{name: otherwise(getattr(value, name), draw)})
+    return None if draw.random() < 0.1 else value
+
+
+def rewritten(data: bytes, draw: random.Random) -> bytes | None:
+    """Change what a piece says in one or two places and write it again, as long as it can be written."""
+    piece = cp.pieces.ScanPiece.from_bytes(data)
+    content = piece.content()
+    try:
+        for _ in range(draw.randint(1, 2)):
+            content = otherwise(content, draw)
+        return encode_piece(content, piece.numbers)
+    except Exception:  # noqa: BLE001 - values that no writer knows
+        return None
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """Let allocations of more than there is any reason for fail."""
+    reserved_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (reserved_bytes + _ROOM_BYTES, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def check(data: bytes, store: ObjectStore | None) -> str:
+    """Use a piece in every way; say what became of it."""
+    try:
+        piece = cp.pieces.ScanPiece.from_bytes(data)
+        _ = piece.schema
+        piece.explain()
+    except (FormatError, UnsupportedError):
+        return "refused"
+    try:
+        asyncio.run(read_logged(data, store=store, decode_threads=1))
+    except (FormatError, UnsupportedError, NotFoundError, ObjectChangedError) as error:
+        return type(error).__name__
+    except InvalidInputError as error:
+        assert "the URL is empty" in str(error)  # noqa: PT017 - of a table that could not be opened either
+        return "no URL"
+    return "rows"
+
+
+def check_altered(name: str, seeds: range) -> None:
+    data, store = pieces()[name]
+    content = unframe_content(data)
+    outcomes = set()
+    with little_memory():
+        assert check(data, store) == "rows"
+        for seed in seeds:
+            draw = random.Random(seed)
+            made = frame_content(altered(content, draw)) if seed % 2 else rewritten(data, draw)
+            if made is None:
+                continue
+            started_s = time.monotonic()
+            try:
+                outcomes.add(check(made, store))
+            except BaseException as error:
+                error.add_note(f"seed {seed} of {name!r}")
+                raise
+            assert time.monotonic() - started_s < _LONGEST_READ_S, f"seed {seed} of {name!r}"
+    assert {"refused", "rows"} <= outcomes, "nothing was altered, or everything was noticed before it was read"
+
+
+@pytest.mark.parametrize("name", [*SCANS, "native rows"])
+def test_altered_pieces(name: str) -> None:
+    check_altered(name, range(FEW))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*SCANS, "native rows"])
+def test_many_altered_pieces(name: str) -> None:
+    check_altered(name, range(FEW, MANY))
+
+
+async def test_a_table_at_the_root_of_an_archive_has_pieces(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "table.zip", "w") as archive:
+        archive.writestr("2024-03-01/data.parquet", day_file(0))
+    async with cp.open_table(f"zip://::file://{tmp_path}/table.zip") as table:
+        rows = (await table.scan(["price"]).to_arrow()).num_rows
+        [piece] = (await table.scan(["price"]).pieces(1)).pieces
+    batches, _ = await read_logged(piece.to_bytes())
+    assert sum(batch.num_rows for batch in batches) == rows > 0
+
+
+async def test_a_piece_reads_nothing_outside_of_its_table(tmp_path: Path) -> None:
+    for name in ("mine", "mine-too"):
+        partition = tmp_path / name / "2024-03-01"
+        partition.mkdir(parents=True)
+        (partition / "data.parquet").write_bytes(day_file(0))
+    async with cp.open_table(tmp_path / "mine") as table:
+        [piece] = (await table.scan(["price"]).pieces(1)).pieces
+    content = piece.content()
+    for path in (
+        f"{tmp_path}/mine-too/2024-03-01/data.parquet",
+        f"{tmp_path}/mine/../mine-too/2024-03-01/data.parquet",
+    ):
+        [share] = content.shares
+        moved = dataclasses.replace(share, data=dataclasses.replace(share.data, path=path))
+        elsewhere = dataclasses.replace(content, shares=(moved,))
+        made = encode_piece(elsewhere, piece.numbers)
+        with pytest.raises(FormatError, match="which is not in the table"):
+            await read_logged(made)
+        with pytest.raises(FormatError, match="which is not in the table"):
+            list(cp.pieces.read_piece_batches(made))
+    assert (await read_logged(piece.to_bytes()))[0]

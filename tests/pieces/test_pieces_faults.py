@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,6 +11,8 @@ import pytest
 import coldparquet as cp
 from coldparquet.format.txn import encode_txn, parse_txn
 from coldparquet.maintenance.index import index_table
+from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import RangeRequest
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.stores import Failure, FaultStore
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
@@ -18,12 +20,6 @@ from tests.support.random_tables import assert_identical
 from tests.support.read_pieces import read_logged, read_pieces
 from tests.support.small_tables import DAYS, data_path, day_file, store_of_days
 from tests.support.table_copies import change_type, copy_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.storage.memory import MemoryStore
-    from coldparquet.storage.requests import RangeRequest
 
 
 async def pieces_of_price(store: MemoryStore) -> cp.pieces.ScanPieces:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +17,6 @@ from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 from tests.support.random_tables import assert_identical, random_options, random_predicate, random_table
 from tests.support.read_pieces import read_pieces
 from tests.support.table_copies import copy_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TABLES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
 

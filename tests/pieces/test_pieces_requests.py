@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 import coldparquet as cp
 from coldparquet.pieces import read as open_stores
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.open import open_store
+from coldparquet.storage.requests import FetchedRange, ObjectInfo, RangeRequest
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.random_tables import assert_identical
 from tests.support.read_pieces import read_logged, read_pieces
 from tests.support.request_logs import data_requests
 from tests.support.small_tables import DAYS, ROW_GROUPS_OF_DAY, data_path, day_file, store_of_days
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-
-    from coldparquet.storage.requests import FetchedRange, ObjectInfo, RangeRequest
 
 LATE = cp.ReadOptions(late_materialisation="always", page_index="always", bloom_filters=False, coalesce_gap_bytes=0)
 
@@ -71,7 +67,7 @@ async def test_every_get_is_bound_to_the_version_that_the_driver_has_seen() -> N
     store = await watched_store()
     async with cp.open_table("db/trades", store=store) as table:
         pieces = await table.scan(["price"]).pieces(2 * DAYS)
-    # This store has no classes, so that nobody looks at objects, but for those that several pieces read.
+    # This store has no classes, so that no HEADs are sent, but for objects that several pieces read.
     assert store.looks == [data_path(day) for day in range(DAYS)]
     etags = {data_path(day): (await store.info(data_path(day))).etag for day in range(DAYS)}
     store.gets.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,13 +10,9 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.pipelines import ConvertJob, LocalEngine, run_pipeline
+from coldparquet.pipelines.model import WorkResult
 from tests.support.small_tables import LOGS
 from tests.support.table_copies import copy_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.pipelines.model import WorkResult
 
 DRY_OR_NOT = pytest.mark.parametrize("dry_run", [False, True])
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from coldparquet.maintenance.index import index_table
 from coldparquet.pipelines import IndexJob, MigrateJob, VerifyJob, run_pipeline
+from coldparquet.pipelines.model import WorkResult
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.table_copies import copy_table, damage, fates, make_lake, partition_count
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.pipelines.model import WorkResult
 
 TABLES = ("interval_day", "interval_hour", "bloom")
 

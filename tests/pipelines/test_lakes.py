@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +12,7 @@ from coldparquet.pipelines.model import Lake
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.storage.requests import Listing
+from coldparquet.storage.requests import Listing
 
 OBJECTS = {
     "bucket/db/quotes/_txn": b"",

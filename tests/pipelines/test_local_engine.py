@@ -8,20 +8,17 @@ import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from coldparquet.errors import StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.pipelines import CompactJob, IndexJob, LocalEngine, VerifyJob, run, run_pipeline
+from coldparquet.pipelines.model import PipelineReport
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from tests.support.table_copies import fates, make_lake, partition_count
 from tests.support.written_tables import trades
-
-if TYPE_CHECKING:
-    from coldparquet.pipelines.model import PipelineReport
 
 DAYS = ("1970-01-01", "1970-01-02", "1970-01-03")
 POISON = DAYS[1]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,15 +13,23 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import NotFoundError
-from coldparquet.pipelines import CompactJob, ConvertJob, IndexJob, PublishJob, VerifyJob, run_pipeline
+from coldparquet.maintenance import verify_table
+from coldparquet.pipelines import (
+    CompactJob,
+    ConvertJob,
+    IndexJob,
+    LocalEngine,
+    PublishJob,
+    VerifyJob,
+    run,
+    run_pipeline,
+)
+from coldparquet.pipelines.model import Job
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import assert_same_rows, expected_rows, plain
 from tests.support.table_copies import contents_of, copy_table, expected_of, fates, make_lake
 from tests.support.written_tables import trades
-
-if TYPE_CHECKING:
-    from coldparquet.pipelines.model import Job
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -59,6 +67,43 @@ async def test_compaction_by_target_size(tmp_path: Path) -> None:
     assert pq.read_metadata(table / "1970-01-01.1" / "data.parquet").num_row_groups == 2
     assert plain(await rows_of(table)).equals(before)
     assert (await run_pipeline(CompactJob(row_group_rows=50), str(tmp_path / "lake"))).count("done") == 0
+
+
+async def test_a_purge_is_of_every_table_of_a_lake(tmp_path: Path) -> None:
+    """Also of those in which nothing is to be compacted."""
+    lake = tmp_path / "lake"
+    for name in ("bids", "trades"):
+        await write_partition(
+            lake / name / "1970-01-01", trades(0, 100), timestamp="ts", options=WriteOptions(row_group_rows=10)
+        )
+    compacted = await run_pipeline(CompactJob(), str(lake))
+    assert compacted.actions == {"compacted": 2}
+    for dry_run in (True, False):
+        purge = CompactJob(purge=True, purge_after_hours=0, dry_run=dry_run)
+        report = await run_pipeline(purge, str(lake))
+        assert report.actions == {"kept": 2, "would purge" if dry_run else "purged": 2}
+        assert [len(list((lake / name).iterdir())) for name in ("bids", "trades")] == [2 if dry_run else 1] * 2
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_verifying_a_lake_compares_columns_between_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    """In processes, too, of which each sees some partitions only."""
+    if processes == 2:
+        monkeypatch.setattr(run, "SMALL_ITEMS_PER_WORKER", 1)
+    days = tmp_path / "lake" / "trades"
+    for number in range(4):
+        rows = trades(number * 86_400, 10)
+        rows = rows.append_column("old", pa.array([1] * 10)) if number < 2 else rows
+        await write_partition(days / f"1970-01-0{number + 1}", rows, timestamp="ts")
+    alone = await verify_table(days)
+    assert [(finding.kind, finding.column) for finding in alone.findings] == [("ColumnLeftOut", "old")]
+    report = await run_pipeline(VerifyJob(), str(tmp_path / "lake"), engine=LocalEngine(processes=processes))
+    told = [finding for result in report.results if not result.partition for finding in result.details["findings"]]
+    assert told == [asdict(finding) for finding in alone.findings]
+    some = VerifyJob(partitions=("1970-01-01", "1970-01-04"))
+    assert all(not result.details["findings"] for result in (await run_pipeline(some, str(days))).results)
 
 
 async def test_publishing_a_database(tmp_path: Path) -> None:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import coldparquet as cp
-from coldparquet.pipelines import IndexJob, TierJob, VerifyJob, run_pipeline
+from coldparquet.pipelines import IndexJob, PipelineReport, TierJob, VerifyJob, run_pipeline
 from coldparquet.prices import PriceTable
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.questdb_tables import assert_same_rows
 from tests.support.table_copies import damage, expected_of, fates, make_lake
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.pipelines import PipelineReport
 
 URL = "s3://bucket/lake/db/interval_year"
 DAY_S = 86_400

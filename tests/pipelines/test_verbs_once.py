@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coldparquet.maintenance import index_table, migrate_table
-from coldparquet.options import ReadOptions
 from coldparquet.pipelines import CompactJob, IndexJob, LocalEngine, MigrateJob, PackJob, VerifyJob, run, run_pipeline
+from coldparquet.pipelines.lakes import one_table
 from coldparquet.pipelines.model import Place
 from tests.support.table_copies import contents_of, copy_table, damage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 TABLE = "interval_day"
 MakeJob = Any
@@ -78,12 +76,12 @@ async def test_one_table_and_a_lake_of_one(verb: str, engine: LocalEngine, tmp_p
     alone, of_lake = [await prepared(verb, tmp_path / name) for name in ("alone", "lake")]
     before = contents_of(alone)
     job = VERBS[verb](dry_run=dry_run)
-    options = () if verb == "compact" else (ReadOptions(),)
     seen: list[object] = []
-    report = await job.on_table(Place(alone), *options, lambda *done: seen.append(done))
+    async with one_table(Place(alone)) as opened:
+        run_alone = await job.on_table(opened, lambda *done: seen.append(done))
     assert seen or dry_run
     found = await run_pipeline(job, str(of_lake), engine=engine)
-    assert told(found.results, of_lake) == told(job.results(report), alone)
+    assert told(found.results, of_lake) == told(run_alone.results, alone)
     assert files_of(of_lake) == files_of(alone)
     assert (contents_of(alone) == before) == (dry_run or verb.startswith("verify"))
     if dry_run or verb.startswith("verify"):

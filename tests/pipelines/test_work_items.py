@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,15 +25,10 @@ from coldparquet.pipelines import (
     run_pipeline,
 )
 from coldparquet.pipelines.lakes import location_as_data, location_from_data
-from coldparquet.pipelines.model import JOBS, Access, WorkItem, WorkResult, failure, job_as_dict, job_from_dict
+from coldparquet.pipelines.model import JOBS, Access, Job, WorkItem, WorkResult, failure, job_as_dict, job_from_dict
 from coldparquet.storage.local import LocalStore
 from tests.support.questdb_tables import GOLDEN
 from tests.support.table_copies import copy_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.pipelines.model import Job
 
 ITEM = WorkItem(lake="s3://bucket/db", table="trades", partition="2024-01-01.7", cost_bytes=9, work={"a": [1, None]})
 RESULT = WorkResult(table="s3://bucket/db/trades", outcome="failed", action="failed", reason="öl", details={"n": 1})

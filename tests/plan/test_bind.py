@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import math
 import pickle
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from ipaddress import IPv4Address
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -27,9 +28,6 @@ from coldparquet.plan.bind import (
 )
 from coldparquet.plan.predicate import MAX_DEPTH, And, Column, Instant, Literal, Not, Operator, Or, Predicate, col
 from coldparquet.plan.where import parse_predicate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 INT32, INT64, FIXED = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.FIXED_LEN_BYTE_ARRAY
 BYTES = PhysicalType.BYTE_ARRAY

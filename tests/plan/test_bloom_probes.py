@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from coldparquet.errors import InternalError
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_layout import PhysicalType
-from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.format.sidecar_writer import SidecarContent, encode_sidecar
 from coldparquet.format.types import canonical_type, resolve_type
 from coldparquet.plan.bind import (
     BoundComparison,
@@ -47,11 +48,6 @@ from tests.support.blooms import (
 )
 from tests.support.parquet_footers import parsed_footer
 from tests.support.questdb_tables import PARTITIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from coldparquet.format.sidecar_writer import SidecarContent
 
 (GENUINE,) = [partition for partition in PARTITIONS if partition.table == "bloom"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,11 +15,8 @@ from coldparquet.errors import BudgetExceededError, InvalidInputError
 from coldparquet.options import COALESCING_BY_GOAL, ReadOptions
 from coldparquet.plan.budget import Budget, compare_goals
 from coldparquet.plan.cost import estimate_seconds
-from coldparquet.plan.model import MetadataRequest, SkippedPartition, StoreSpeed
+from coldparquet.plan.model import MetadataRequest, Read, ReadPlan, SkippedPartition, StoreSpeed
 from tests.support.plan_pieces import SPEED, plan_of, read_of
-
-if TYPE_CHECKING:
-    from coldparquet.plan.model import Read, ReadPlan
 
 KB = 1_000
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,11 @@ from coldparquet.decode.conversion import convert_values
 from coldparquet.decode.filter import filter_rows
 from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import UnsupportedError
+from coldparquet.format.sidecar import Sidecar
 from coldparquet.format.sidecar_layout import PhysicalType
+from coldparquet.format.sidecar_writer import (
+    ChunkSpec,
+)
 from coldparquet.format.type_codes import parse_type_name
 from coldparquet.format.types import ColumnType, resolve_type
 from coldparquet.plan.bind import BoundField, bind
@@ -27,14 +32,6 @@ from coldparquet.plan.type_changes import can_convert
 from tests.support.golden_values import type_named
 from tests.support.one_column import bound_text, chunk, one_column
 from tests.support.row_outcomes import filter_outcomes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from coldparquet.format.sidecar import Sidecar
-    from coldparquet.format.sidecar_writer import (
-        ChunkSpec,
-    )
 
 INT32, INT64 = PhysicalType.INT32, PhysicalType.INT64
 

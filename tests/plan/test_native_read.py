@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +15,10 @@ from coldparquet.errors import FormatError, InternalError
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import canonical_type
 from coldparquet.options import Coalescing
+from coldparquet.plan.model import Read
 from coldparquet.plan.native import NativeColumn, RowSlices, cut_native, data_edges, native_reads
 from coldparquet.plan.requests import place, plan_requests
 from coldparquet.ranges import ByteRange
-
-if TYPE_CHECKING:
-    from coldparquet.plan.model import Read
 
 DIRECTORY = "db/trades/2024-03-01.12"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,9 +15,6 @@ from coldparquet.plan.predicate import Predicate, col
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from tests.support.paged_columns import KINDS, LONG, Kind, Partition, chunk_of, partitions, predicates
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def select(partition: Partition, predicate: Predicate, row_groups: list[int] | None = None) -> PagesSelected:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.format.page_index import parse_page_index
-from coldparquet.format.pages import chunk_places
+from coldparquet.format.pages import PartitionPages, chunk_places
+from coldparquet.format.sidecar import Sidecar
 from coldparquet.plan.bind import BoundComparison, BoundField, BoundIsNull, BoundPredicate
 from coldparquet.plan.pages import PagesSelected, prune_pages
 from coldparquet.plan.predicate import And, Not, Operator
 from coldparquet.plan.statistics import SidecarStatistics
 from tests.support.golden_values import FILES, GOLDEN, domain_values, parquet_footer_of, sidecar_of, some_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.format.pages import PartitionPages
-    from coldparquet.format.sidecar import Sidecar
 
 VALUES_TRIED = 3
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
-from coldparquet.plan.model import RowSelection
+from coldparquet.plan.model import Read
 from coldparquet.plan.reads import (
     defer_columns,
     first_rows,
@@ -22,14 +22,9 @@ from coldparquet.plan.reads import (
     rows_of,
     without_filter,
 )
-from tests.support.paged_columns import LONG, four_pages, partitions, pieces, rows, selected, whole_read
+from coldparquet.plan.selection import RowSelection
+from tests.support.paged_columns import LONG, Partition, four_pages, partitions, pieces, rows, selected, whole_read
 from tests.support.row_outcomes import selection_of
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from coldparquet.plan.model import Read
-    from tests.support.paged_columns import Partition
 
 
 def wanted_pages(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
+from coldparquet.plan.model import Read
 from coldparquet.plan.reads import defer_columns, read_pages, rows_of, split_into_runs
 from tests.support.paged_columns import (
     LONG,
@@ -24,9 +24,6 @@ from tests.support.paged_columns import (
     whole_read,
 )
 from tests.support.row_outcomes import selection_of
-
-if TYPE_CHECKING:
-    from coldparquet.plan.model import Read
 
 
 def split(read: Read, max_bytes: int, row_bytes: int = 0) -> tuple[Read, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,19 +13,13 @@ from coldparquet.errors import InternalError
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.types import canonical_type, resolve_type
 from coldparquet.plan.bind import BoundField, BoundIsNull, BoundPredicate, bind
-from coldparquet.plan.bounds import ByteSide, NumericSide
+from coldparquet.plan.bounds import BoolArray, Bounds, ByteSide, NumericSide
+from coldparquet.plan.literals import DomainValue
 from coldparquet.plan.pages import PageStatistics
 from coldparquet.plan.predicate import Predicate, col
 from coldparquet.plan.prune import prune
-from coldparquet.plan.statistics import SidecarStatistics
+from coldparquet.plan.statistics import SidecarStatistics, StatisticsSource
 from tests.support.paged_columns import KINDS, LONG, Chunk, Partition, chunk_of, packed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from coldparquet.plan.bounds import BoolArray, Bounds
-    from coldparquet.plan.literals import DomainValue
-    from coldparquet.plan.statistics import StatisticsSource
 
 i64 = packed("<q")
 VARCHAR, BINARY, DOUBLE = KINDS["varchar"], KINDS["binary"], KINDS["double"]

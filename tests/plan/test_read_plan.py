@@ -183,7 +183,7 @@ def test_every_chunk_arrives_whole_at_its_place(reads: list[Read], gap: int, cap
     for number, request in enumerate(requests):
         fetched = file[request.byte_range.start : request.byte_range.stop]
         copies = placements.of_request(number)
-        assert copies, "each request serves somebody"
+        assert copies, "each request serves a read"
         for copy in copies:
             source = fetched[copy.source_offset :][: copy.length_bytes]
             destination = slice(copy.destination_offset, copy.destination_offset + copy.length_bytes)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.options import Coalescing
-from coldparquet.plan.model import CHUNK, Read, StoredData, StoredFile
+from coldparquet.plan.model import CHUNK, PlannedRequest, Read, StoredData, StoredFile
 from coldparquet.plan.requests import ReadRanges, plan_requests, shortened_to
 from tests.support.plan_pieces import DATA, Ranges, read_of
-
-if TYPE_CHECKING:
-    from coldparquet.plan.model import PlannedRequest
 
 
 @st.composite

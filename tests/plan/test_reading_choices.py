@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coldparquet.options import Goal
 from coldparquet.plan.choices import (
     Choice,
     LateChoice,
@@ -16,9 +17,6 @@ from coldparquet.plan.choices import (
     page_index_pays,
 )
 from coldparquet.plan.model import StoreSpeed
-
-if TYPE_CHECKING:
-    from coldparquet.options import Goal
 
 MB = 1_000_000
 SPEED = StoreSpeed(connections=32)

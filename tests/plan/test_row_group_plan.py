@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,13 +10,9 @@ import pytest
 
 from coldparquet.options import ReadOptions
 from coldparquet.plan.bind import BoundField, bind, fields_of
-from coldparquet.plan.predicate import col
-from coldparquet.plan.row_groups import prune_row_groups
+from coldparquet.plan.predicate import Predicate, col
+from coldparquet.plan.row_groups import PrunedRowGroups, prune_row_groups
 from tests.decode.conftest import SparseFile
-
-if TYPE_CHECKING:
-    from coldparquet.plan.predicate import Predicate
-    from coldparquet.plan.row_groups import PrunedRowGroups
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.errors import InternalError
-from coldparquet.plan.model import RowSelection, selections_of
+from coldparquet.plan.selection import RowSelection, selections_of
 from tests.support.row_outcomes import selection_of
 
 ROWS = 24

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,17 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY
+from coldparquet.plan.bounds import IntArray
 from coldparquet.plan.predicate import Literal, Predicate, col
 from coldparquet.plan.prune import prune
-from coldparquet.plan.selectivity import clustered_fields, count_values, estimate_selectivity
+from coldparquet.plan.selectivity import FloatArray, clustered_fields, count_values, estimate_selectivity
 from coldparquet.plan.statistics import SidecarStatistics
 from tests.support.paged_columns import KINDS, LONG, Chunk, Kind, Partition, chunk_of, packed, partitions, predicates
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from coldparquet.plan.bounds import IntArray
-    from coldparquet.plan.selectivity import FloatArray
 
 i64 = packed("<q")
 

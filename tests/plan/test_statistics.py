@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from coldparquet.errors import FormatError
+from coldparquet.format.sidecar import Sidecar
 from coldparquet.format.sidecar_layout import ENCODING_PLAIN, ENCODING_RLE_DICTIONARY, PhysicalType
 from coldparquet.format.sidecar_writer import BoundSpec
 from coldparquet.format.types import ForeignAnnotation, canonical_type, resolve_type
@@ -18,9 +19,6 @@ from coldparquet.plan.bounds import Bounds, ByteSide, NumericSide
 from coldparquet.plan.prune import Verdict, prune
 from coldparquet.plan.statistics import IntervalStatistics, SidecarStatistics
 from tests.support.one_column import ROWS, bound_text, chunk, i32, i64, one_column
-
-if TYPE_CHECKING:
-    from coldparquet.format.sidecar import Sidecar
 
 INT32, INT64, FLOAT, DOUBLE = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.FLOAT, PhysicalType.DOUBLE
 BYTES, FIXED = PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
+from coldparquet.catalog.table_files import PartitionLocation
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
-from coldparquet.format.column_versions import RECORD_DTYPE, encode_column_versions, parse_column_versions
+from coldparquet.format.native import COLUMN_VERSION, encode_column_versions, parse_column_versions
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
@@ -22,6 +24,7 @@ from coldparquet.format.txn import LeftBehind, encode_txn, parse_txn
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.publish import PublishOptions, PublishReport, publish_table
 from coldparquet.publish.native import NativeConverter
+from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.transfer import read_whole
@@ -38,12 +41,6 @@ from tests.support.table_copies import (
     put_in_state,
     read_rows,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.catalog.table_files import PartitionLocation
-    from coldparquet.storage.base import ObjectStore
 
 PATH = "bucket/t"
 LEAVE = PublishOptions(native="leave")
@@ -236,7 +233,7 @@ def update_column(table: Path, expected: pa.Table) -> pa.Table:
     versions = parse_column_versions((table / "_cv").read_bytes(), path=None)
     (writer_index,) = [column.writer_index for column in metadata.columns if column.name == "id"]
     timestamp = int(transaction.partitions.timestamps[-1])
-    record = np.array([(timestamp, writer_index, 8, 0)], RECORD_DTYPE)
+    record = np.array([(timestamp, writer_index, 8, 0)], COLUMN_VERSION)
     changed = replace(versions, version=versions.version + 1, records=np.concatenate([versions.records, record]))
     (table / "_cv").write_bytes(encode_column_versions(changed))
     commit(table, column_version=changed.version)
@@ -313,7 +310,7 @@ async def test_a_dry_run_tells_the_price_and_converts_nothing(tmp_path: Path, mo
     assert (planned.rows, planned.cost.write_count) == (done.rows, done.cost.write_count)
     assert planned.cost.dollars == pytest.approx(done.cost.dollars)
     names = [name.partition("-")[0] for name in done.table_files]
-    assert list(planned.table_files) == names  # the checksum in the manifest's name is of sizes that nobody knows yet
+    assert list(planned.table_files) == names  # the checksum in the manifest's name is of sizes that are not known yet
 
 
 # --- Rows that stay behind ----------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -31,9 +31,6 @@ from tests.support.table_copies import (
     put_in_state,
     read_rows,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TABLES = sorted({partition.table for partition in PARTITIONS})
 WRITES = {"put", "start upload", "upload part", "finish upload"}
@@ -337,3 +334,51 @@ async def test_damaged_sources_are_refused_and_nothing_is_visible(tmp_path: Path
     assert "2024-01-02.1" in str(caught.value)
     with pytest.raises(NotFoundError):
         await store.info("bucket/t/_txn")
+
+
+# --- ``_pages`` on their way to a bucket: carried along where they are right, left behind where they are not ----------
+
+
+async def published_pages(store: MemoryStore, path: str) -> dict[str, bytes]:
+    """The ``_pages`` of all partitions, by the name of the directory."""
+    found = {}
+    for directory in (await store.list(path)).directories:
+        for info in (await store.list(directory)).objects:
+            if info.path.endswith("/_pages"):
+                found[directory.rpartition("/")[2]] = (await read_whole(store, info.path)).data
+    return found
+
+
+async def test_pages_are_published_beside_their_sidecars(tmp_path: Path) -> None:
+    table = copy_table("interval_day", tmp_path)
+    await index_table(table, pages=True)
+    store = MemoryStore()
+    await publish_table(table, "bucket/t", store=store)
+    assert await published_pages(store, "bucket/t") == {
+        path.parent.name: path.read_bytes() for path in table.glob("*/_pages")
+    }
+    again = await index_table("bucket/t", pages=True, store=store)
+    assert again.count_pages("kept") == 4
+
+
+async def test_what_describes_another_file_stays_behind(tmp_path: Path) -> None:
+    table = copy_table("interval_day", tmp_path)
+    await index_table(table, pages=True)
+    first, second, *others = sorted(table.glob("*/_pages"))
+    second.write_bytes(first.read_bytes())
+    first.write_bytes(b"garbage")
+    store = MemoryStore()
+    await publish_table(table, "bucket/t", store=store)
+    assert (await published_pages(store, "bucket/t")).keys() == {path.parent.name for path in others}
+
+
+async def test_pages_of_an_earlier_run_are_not_replaced(tmp_path: Path) -> None:
+    """Nothing that exists is; readers check whose pages they are."""
+    table = copy_table("interval_day", tmp_path)
+    await index_table(table, pages=True)
+    first = min(table.glob("*/_pages"))
+    store = MemoryStore()
+    await store.put("bucket/t/_publishing", b"", overwrite=False)
+    await store.put(f"bucket/t/{first.parent.name}/_pages", b"of a run that was killed", overwrite=False)
+    await publish_table(table, "bucket/t", store=store)
+    assert (await published_pages(store, "bucket/t"))[first.parent.name] == b"of a run that was killed"

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Literal
 
+import pyarrow as pa
 import pytest
 
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.publish import PublishOptions, publish_table
 from coldparquet.storage import transfer as upload
-from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.base import ObjectStore, StoreWrapper
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import Upload, UploadedPart
 from coldparquet.storage.transfer import read_whole
 from coldparquet_testing.stores import DyingStore
 from tests.support.power_cut import few_or_all_points, tried
@@ -25,15 +29,6 @@ from tests.support.table_copies import (
     put_in_state,
     read_rows,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.requests import Upload, UploadedPart
 
 PATH = "bucket/db/t"
 When = Literal["before", "after"]

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from coldparquet.errors import StorageError
 from coldparquet.publish import publish_table
 from coldparquet.storage import retry, transfer
-from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.base import Answer, Call, StoreWrapper
 from coldparquet.storage.memory import MemoryStore
 from tests.support.questdb_tables import assert_same_rows
 from tests.support.table_copies import TABLE, copy_table, expected_published_rows, read_rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.storage.base import Answer, Call
 
 PATH = "bucket/db/t"
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -36,9 +36,6 @@ from tests.support.table_copies import (
     put_in_state,
     read_rows,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PATH = "bucket/t"
 PURGE_ALL = PublishOptions(purge=True, purge_after_s=0)
@@ -221,7 +218,7 @@ async def test_a_table_that_was_copied_by_hand_keeps_its_native_rows(tmp_path: P
 
 
 async def test_partitions_of_no_table_are_not_covered_up(tmp_path: Path) -> None:
-    store = MemoryStore({f"{PATH}/2024-03-01/data.parquet": b"of somebody else"})
+    store = MemoryStore({f"{PATH}/2024-03-01/data.parquet": b"of another process"})
     with pytest.raises(InvalidInputError, match=r"belong to no published table \(2024-03-01\)") as caught:
         await publish_table(copy_table(TABLE, tmp_path), PATH, store=store)
     assert caught.value.kind == "NotPublished"

@@ -1,8 +1,10 @@
-"""Publishing to S3: over the simulated store with parts and signatures, and on moto, an S3 that somebody else wrote."""
+"""Publishing to S3: over the simulated store with parts and signatures, and on moto, an S3 that others wrote."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +19,6 @@ from coldparquet_testing.stores import DyingStore
 from tests.support.questdb_tables import assert_same_rows
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
 from tests.support.table_copies import TABLE, copy_table, expected_published_rows, put_in_state, read_rows
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"  # noqa: S105 - AWS's own example
 PATH = "bucket/db/t"
@@ -133,7 +131,7 @@ async def test_killed_runs_are_continued_on_moto(tmp_path: Path, moto: tuple[S3S
 
 
 class TakenOver(StoreWrapper):
-    """Somebody else commits right before this publisher does."""
+    """Another process commits right before this publisher does."""
 
     def __init__(self, store: S3Store, table: Path) -> None:
         super().__init__(store)

@@ -135,7 +135,7 @@ async def test_one_error_lists_everything_before_any_data_is_fetched() -> None:
     store.archive(data_path(DAYS[1]), storage_class="DEEP_ARCHIVE")
     async with opened(store) as table:
         scan = table.scan(["price"], "ts < '2024-03-04'")
-        plan = await scan.plan()  # which nobody has to restore anything for
+        plan = await scan.plan()  # for which nothing has to be restored
         assert [read.is_archived for read in plan.partitions] == [True, True, True]
         with pytest.raises(ArchivedObjectError) as caught:
             await scan.to_arrow()
@@ -411,7 +411,7 @@ async def test_explain_counts_restores_as_the_reading_does() -> None:
     assert re.search(r"budget +within the budget of \$0\.\d+\n", plan.explain()), "both are under way"
 
 
-async def test_where_nobody_restores_anything_that_costs_nothing() -> None:
+async def test_where_nothing_is_restored_that_costs_nothing() -> None:
     async with opened(await make_store(*DAYS[:2]), max_usd=1e-4) as table:
         estimate = (await table.scan(["price"]).plan()).as_dict()["estimate"]
     assert (estimate["restore_dollars"], estimate["exceeded"]) == (None, [])

@@ -63,7 +63,7 @@ async def test_a_thread_makes_them_while_a_store_is_slow(partition: Path, tmp_pa
             makers.clear()
             assert (await scan.to_arrow()).equals(rows)
             assert makers
-            assert set(makers) == {threading.current_thread().name}  # the bytes are held: nobody waits for them
+            assert set(makers) == {threading.current_thread().name}  # the bytes are held: no task waits for them
 
 
 async def test_an_error_of_that_thread_reaches_the_reader(

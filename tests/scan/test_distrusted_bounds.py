@@ -23,9 +23,8 @@ import coldparquet as cp
 from coldparquet.errors import BudgetExceededError
 from coldparquet.format import sidecar_layout
 from coldparquet.format.page_headers import parse_pages
-from coldparquet.format.page_index import page_index_range, parse_page_index
+from coldparquet.format.page_index import encode_pages_file, page_index_range, parse_page_index
 from coldparquet.format.pages import chunk_places
-from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.format.parquet_thrift import FileMetaData
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.maintenance.index import index_table

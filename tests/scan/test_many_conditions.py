@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import process_time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import coldparquet as cp
 from coldparquet.decode.filter import _PredicateCosts
-from coldparquet.plan.predicate import And, Fold, Or, col
+from coldparquet.plan.predicate import And, Fold, Or, Predicate, col
+from coldparquet.plan.where import Where
 from coldparquet.write import WriteOptions, write_partition
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.plan.predicate import Predicate
-    from coldparquet.plan.where import Where
 
 ROWS = 20_000
 

@@ -60,7 +60,7 @@ class CountedBytes(bytes):
 
 
 class OutstandingStore(StoreWrapper):
-    """Counts the bytes of rows that were asked for and not answered yet, and those of answers that somebody holds."""
+    """Counts the bytes of rows that were asked for and not answered yet, and those of answers that are still held."""
 
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)
@@ -276,7 +276,7 @@ async def test_the_earliest_turn_comes_first_and_small_claims_do_not_overtake_it
     await asyncio.gather(*tasks)
 
 
-async def test_whoever_is_waited_for_goes_on_whatever_is_held() -> None:
+async def test_a_task_that_is_waited_for_goes_on_whatever_is_held() -> None:
     room, granted = Quota(10), list[int]()
     await room.take(10, turn=0)
     tasks = [asyncio.create_task(take(room, 100, turn, granted)) for turn in (1, 2, 3)]

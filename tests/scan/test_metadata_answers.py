@@ -116,7 +116,7 @@ async def test_first_and_last_time_look_at_the_ends_only() -> None:
         assert last.timestamp() * 1e6 == FIRST_DAY_US + 40 * DAY_US - DAY_US // 240
         assert data_reasons(table.request_log) == ["row group 9: ts, symbol"]
         assert await table.scan(where="ts < '2024-01-01'").last_timestamp() is None
-        assert await table.scan(where="symbol = 'nobody'").first_timestamp() is None
+        assert await table.scan(where="symbol = 'unknown'").first_timestamp() is None
 
 
 async def test_the_last_time_of_a_native_partition_is_one_value(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ async def test_what_metadata_counts_is_not_read_for_a_limited_count() -> None:
     options = cp.ReadOptions(coalesce_gap_bytes=0, page_index="never")
     async with cp.open_table("trades", store=store, options=options) as table:
         # Row group 0 of the first day is undecided, and metadata counts the 456 rows behind it.
-        scan = table.scan(where="ts >= '2024-03-01T01:00' or symbol = 'nobody'", limit=460)
+        scan = table.scan(where="ts >= '2024-03-01T01:00' or symbol = 'unknown'", limit=460)
         assert await scan.count() == 460
         assert data_reasons(table.request_log) == ["row group 0: ts, symbol"]
 

@@ -125,7 +125,7 @@ async def test_an_error_is_that_of_its_partition() -> None:
         with pytest.raises(FormatError, match=r"row group 0, column 'c9': the chunk lies outside") as caught:
             await table.scan().plan()
         assert caught.value.path == path
-        assert len((await table.scan(limit=20_000).plan()).row_groups) == 2, "nobody asks for the one that is damaged"
+        assert len((await table.scan(limit=20_000).plan()).row_groups) == 2, "the damaged one is not asked for"
 
 
 class SizedStore(QuotingStore):

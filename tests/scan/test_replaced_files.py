@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
-from coldparquet.cli.demo_data import write_trades
 from coldparquet.errors import NotFoundError, ObjectChangedError
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
@@ -24,6 +23,7 @@ from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.table_scan import Scan
 from coldparquet.write import append_rows
+from coldparquet_testing.demo_data import write_trades
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import GOLDEN
 
@@ -344,4 +344,4 @@ async def test_explain_says_where_sidecars_are_believed(
             assert (text in (await opened.scan().plan()).explain()) == is_believed
     async with cp.open_table(table, options=options) as opened:
         assert text not in (await opened.scan().plan()).explain(), "a disk is always asked"
-    assert caplog.messages == [], "it is as it should be, so that nobody is warned of it"
+    assert caplog.messages == [], "it is as it should be, so that there is no warning"

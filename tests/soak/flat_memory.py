@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import coldparquet as cp
-from coldparquet.cli.demo_data import ROWS_PER_DAY, write_trades
 from coldparquet.maintenance.index import index_table
+from coldparquet_testing.demo_data import ROWS_PER_DAY, write_trades
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreProcess, FaultRule, ServedRequest
 from tests.support.leaks import open_file_handles, settled_file_handles
 

@@ -137,7 +137,7 @@ def test_what_stands_against_a_query_is_said_by_the_query(server: ColdStoreServe
 
 @pytest.mark.parametrize(("options", "looked_into"), [({}, 1), ({"where": "price > 10"}, 17)])
 async def test_many_partitions_wait_for_a_question(tmp_path: Path, options: dict[str, str], looked_into: int) -> None:
-    """Without a condition, nobody reads the sidecars of a larger table in order to know its columns."""
+    """Without a condition, the sidecars of a larger table are not read in order to know its columns."""
     table = tmp_path / "bucket" / "days"
     for day in range(1, 18):
         (table / f"2024-03-{day:02}").mkdir(parents=True)
@@ -187,7 +187,7 @@ def test_pieces_of_a_large_scan_are_shared_out_evenly_and_in_order() -> None:
     assert [len(share) for share in shares_of(pieces[:128], most=None)] == [1] * 128
 
 
-def test_whoever_says_how_many_gets_them() -> None:
+def test_as_many_tasks_as_were_asked_for() -> None:
     pieces = pieces_of(*[BYTES_PER_TASK] * 100)
     assert len(shares_of(pieces, most=100)) == 100
     assert len(shares_of(pieces, most=7)) == 7

@@ -179,7 +179,7 @@ def pushing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("option", "taken"), [({}, False), ({"push_filters": "true"}, True)])
 @pytest.mark.usefixtures("pushing")
-def test_filters_are_taken_only_where_somebody_wants_it(table: Path, option: dict[str, str], taken: bool) -> None:
+def test_filters_are_taken_only_where_that_is_wanted(table: Path, option: dict[str, str], taken: bool) -> None:
     assert isinstance(reader_of(source(table, **option)), FilteringReader) is taken
 
 
@@ -270,19 +270,19 @@ def test_tasks_are_small(server: ColdStoreServer) -> None:
 
 
 def test_count_and_extremes_cost_no_data_request(server: ColdStoreServer, store: Path) -> None:
-    nobody: Any = None  # no session is needed
+    no_session: Any = None  # none is needed
     rows = directly(store / "bucket" / "trades")
     options = server.storage_options
-    assert coldparquet.spark.count(nobody, "s3://bucket/trades", storage_options=options) == 3_000
-    least, greatest = coldparquet.spark.min_max(nobody, "s3://bucket/trades", "ts", storage_options=options)
+    assert coldparquet.spark.count(no_session, "s3://bucket/trades", storage_options=options) == 3_000
+    least, greatest = coldparquet.spark.min_max(no_session, "s3://bucket/trades", "ts", storage_options=options)
     assert (least, greatest) == (rows["ts"][0].as_py(), rows["ts"][-1].as_py())
     assert not [request for request in server.requests if request.path.endswith(".parquet") and request.method == "GET"]
 
 
 def test_what_read_will_cost(table: Path) -> None:
-    nobody: Any = None  # no session is needed where the number of tasks is given
+    no_session: Any = None  # none is needed where the number of tasks is given
     where = "price > 300 or sym = 'ADA-USD'"
-    told = coldparquet.spark.explain_read(nobody, str(table), columns=["id"], where=where, pieces=2)
+    told = coldparquet.spark.explain_read(no_session, str(table), columns=["id"], where=where, pieces=2)
     assert f"where, by option: {where}" in told
     assert "columns       id" in told
     assert told.startswith("2 tasks")

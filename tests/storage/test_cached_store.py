@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
-from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.base import ObjectStore, StoreWrapper
 from coldparquet.storage.cache import Cache, CachedStore, MemoryCache
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.disk_cache import DiskCache
 from coldparquet.storage.log import Ledger, TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.requests import RangeRequest
+from coldparquet.storage.requests import FetchedRange, RangeRequest
 from tests.support.disk_caches import poison
 from tests.support.small_tables import QuotingStore
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.requests import FetchedRange
 
 PATH = "table/2024-03-01/data.parquet"
 CONTENT = bytes(range(256)) * 8
@@ -35,7 +29,7 @@ def request(start: int, stop: int, **details: object) -> RangeRequest:
 
 
 class Setting:
-    """A store, what was sent to it, and caches that outlive whoever reads through them."""
+    """A store, what was sent to it, and caches that outlive the stores that read through them."""
 
     def __init__(self, store: ObjectStore | None = None, *, disk: DiskCache | None = None) -> None:
         self.objects = QuotingStore({PATH: CONTENT})
@@ -204,7 +198,7 @@ async def test_a_failure_is_shared_and_not_remembered() -> None:
 
 
 @pytest.mark.parametrize("cancelled", [{0}, {1}, {0, 1}, {0, 1, 2}])
-async def test_whoever_gives_up_takes_the_answer_from_nobody(cancelled: set[int]) -> None:
+async def test_a_caller_that_gives_up_takes_the_answer_from_no_other(cancelled: set[int]) -> None:
     gate = Gate(QuotingStore({PATH: CONTENT}))
     store = Setting(gate).reader()
     tasks = [asyncio.create_task(store.get(request(0, 100))) for _ in range(3)]

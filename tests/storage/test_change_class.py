@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +22,6 @@ from coldparquet.storage.open import stack_store
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"  # noqa: S105 - AWS's own example
 NAME = "bucket/a day/öl+data.parquet"

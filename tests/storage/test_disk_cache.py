@@ -417,7 +417,7 @@ def test_a_disk_that_is_full_fails_nothing(directory: str, caplog: pytest.LogCap
     assert read(cache, "a") == CONTENT
 
 
-@pytest.mark.parametrize("place", ["~nobody-of-this-name/cache", "a\0b", "{file}/cache", "{file}"])
+@pytest.mark.parametrize("place", ["~no-user-of-this-name/cache", "a\0b", "{file}/cache", "{file}"])
 def test_a_path_that_leads_nowhere_fails_nothing_and_is_warned_of_once(
     tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import fsspec
@@ -17,15 +19,10 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.fsspec_store import FsspecStore, without_secrets
 from coldparquet.storage.open import open_store
 from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from coldparquet.storage.base import ObjectStore
 
 SIGNED = "?X-Amz-Credential=AKIASECRET&X-Amz-Signature=abc123"
 
@@ -122,7 +119,7 @@ async def test_range_past_the_end_that_a_filesystem_refuses() -> None:
     assert (fetched.data, fetched.start) == (b"", 10)
 
 
-async def test_suffix_where_nobody_knows_the_size() -> None:
+async def test_suffix_where_the_size_is_unknown() -> None:
     filesystem = Mock(async_impl=False, **{"info.return_value": {"size": None, "type": "file"}})
     with pytest.raises(UnsupportedError) as caught:
         await FsspecStore(filesystem, label="sizeless").get(request_for("key", SuffixRange(8)))

@@ -7,7 +7,9 @@ import gc
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -18,10 +20,6 @@ from coldparquet.storage import http
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreServer
 from coldparquet_testing.store_contract import request_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,10 +15,6 @@ from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.cache import PIECE_OVERHEAD_BYTES, CacheLevel, MemoryCache
 from coldparquet.storage.disk_cache import DiskCache
 from coldparquet.storage.requests import FetchedRange
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 KEY = ("range", "s3 (eu-west-1)", "bucket/table/2024-03-01/data.parquet")
 CONTENT = random.Random(6).randbytes(2_000)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,8 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.limit import InFlightLimit, LimitedStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import FetchedRange, Listing, RangeRequest
 from coldparquet_testing.store_contract import CONTENT, request_for
-
-if TYPE_CHECKING:
-    from coldparquet.storage.requests import FetchedRange, Listing, RangeRequest
 
 SLOW_DOWN = StorageError("slow down", kind="SlowDown")
 RESET = StorageError("reset", kind="ConnectionFailed")

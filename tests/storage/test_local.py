@@ -2,28 +2,27 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import socket
 import stat
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from coldparquet.concurrency import run_to_end
 from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage import local
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
+from coldparquet.storage.requests import RangeRequest
 from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from coldparquet.storage.requests import RangeRequest
 
 FIRST_BYTES = ByteRange(0, 4)
 
@@ -439,3 +438,28 @@ async def test_no_other_bytes_than_those_asked_for(growing_file: Path, wanted: B
         assert answer.data == OLD[-8:]
     else:
         assert answer.data == NOW[wanted.start : wanted.stop]
+
+
+# --- Blocking work that is cancelled: it ends, and is not heard of again ----------------------------------------------
+
+
+async def test_what_cancelled_work_raises_is_not_complained_about() -> None:
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    has_begun = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def work(give_up: threading.Event) -> None:
+        loop.call_soon_threadsafe(has_begun.set)
+        give_up.wait()
+        raise OSError("while giving up")
+
+    task = asyncio.create_task(run_to_end(work))
+    await has_begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    del task
+    gc.collect()
+    await asyncio.sleep(0)
+    assert complaints == []

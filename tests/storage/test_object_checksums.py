@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -14,9 +14,6 @@ from coldparquet.errors import StorageError
 from coldparquet.storage import checksums
 from coldparquet.storage.checksums import CHECKSUM_BYTES, WholeObjectCheck, check_whole, crc_function
 from coldparquet.storage.requests import ChecksumAlgorithm, StoredChecksum
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # The check values of the catalogue of CRCs, https://reveng.sourceforge.io/crc-catalogue/all.htm
 KNOWN: list[tuple[ChecksumAlgorithm, int]] = [

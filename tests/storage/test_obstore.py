@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,14 +22,13 @@ from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
 
 pytest.importorskip("obstore")
 
+from collections.abc import Iterator
+
 import obstore
 from obstore import exceptions as obstore_errors
 from obstore import store as stores
 
 from coldparquet.storage.obstore_store import ObstoreStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class TestMemory(StoreContract):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import pickle
 from collections import deque
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,18 +26,13 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.storage.base import Effect
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet.storage.retry import GiveUp, Retry, RetryStore, decide_retry, is_throttled, parse_retry_after
 from coldparquet_testing.store_contract import CONTENT, request_for
-
-if TYPE_CHECKING:
-    import logging
-    from collections.abc import Callable
-
-    from coldparquet.storage.base import Effect
 
 PATH = "table/x"
 ETAG = '"version-1"'

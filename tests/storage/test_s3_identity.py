@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import botocore.session
 import pytest
@@ -21,10 +23,6 @@ from coldparquet.storage.s3 import identity
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.store_contract import request_for
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
 SECRET = "the secret of the machine"  # noqa: S105 - the simulator compares signatures made with it
 

@@ -1,9 +1,10 @@
-"""S3Store against moto: an S3 that somebody else wrote."""
+"""S3Store against moto: an S3 that others wrote."""
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,6 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.store_contract import StoreContract, request_for
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
 
 _places = itertools.count()
 

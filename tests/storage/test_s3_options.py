@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import fsspec.config
 import pytest
@@ -17,9 +18,6 @@ from coldparquet.storage.open import open_store
 from coldparquet.storage.s3.client import bucket_address
 from coldparquet.storage.s3.identity import RequestSigner, parse_s3_options, resolve_account, with_fsspec_config
 from coldparquet.storage.s3.store import S3Store
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROFILES = """
 [default]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from aiohttp import web
@@ -20,6 +21,7 @@ from coldparquet.errors import (
     StorageError,
     UnsupportedError,
 )
+from coldparquet.prices import RestoreTier
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open import open_store
@@ -29,11 +31,6 @@ from coldparquet.storage.s3.xml import info_from_headers
 from coldparquet_testing.store_contract import CONTENT, request_for
 from tests.support.questdb_tables import PARTITIONS
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from coldparquet.prices import RestoreTier
 
 RESTORED = 'ongoing-request="false", expiry-date="Fri, 21 Dec 2012 00:00:00 GMT"'
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,6 @@ from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.store_contract import StoreContract, request_for
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"  # noqa: S105 - AWS's own example
 CONTENT = bytes(range(256)) * 1024

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 from aiohttp import web
@@ -22,9 +22,6 @@ from coldparquet.storage.http_errors import XmlReader
 from coldparquet.storage.requests import StoredChecksum, Upload, UploadedPart
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.s3.xml import parse_upload_page
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
 
 PATH = "bucket/t/x"
 UPLOAD = Upload(path=PATH, upload_id="id", storage_class=None)
@@ -103,7 +100,7 @@ async def test_a_finished_upload_must_have_the_checksum_of_its_parts(server: tup
     right = StoredChecksum.of_parts([PART.crc32]).value.to_bytes(4, "big")
     for text, is_right in (
         (f"{base64.b64encode(right).decode()}-1", True),
-        (checksum(b"abc"), True),  # that of the whole, which nobody can compare
+        (checksum(b"abc"), True),  # that of the whole, which cannot be compared
         ("", True),
         (f"{base64.b64encode(right).decode()}-2", False),
         (checksum(b"x", "-1"), False),

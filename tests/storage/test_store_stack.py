@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -14,24 +16,19 @@ from aiohttp import web
 from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
+from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.fsspec_store import FsspecStore
 from coldparquet.storage.hedge import HedgePace
+from coldparquet.storage.limit import InFlightLimit
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.open import StoreStack, stack_store
+from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.store_contract import CONTENT, request_for
 from coldparquet_testing.stores import Failure, FaultStore, Hang, scripted
 from tests.support.http_servers import client_has_gone, respond, scripted_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.limit import InFlightLimit
-    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
 OBJECT = bytes(range(256)) * 4_000
 PATIENT = StoreOptions(stall_timeout_s=2.0)

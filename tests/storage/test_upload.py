@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage import transfer as upload
-from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.base import ObjectStore, StoreWrapper
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.fsspec_store import FsspecStore
 from coldparquet.storage.local import LocalStore
@@ -32,12 +33,6 @@ from coldparquet.storage.transfer import (
 )
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.s3_servers import MOTO_KEYS, boto3_client, moto_server
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
-    from coldparquet.storage.base import ObjectStore
 
 MIB = 1024 * 1024
 DATA = bytes(range(251)) * 48_000  # 11.5 MiB

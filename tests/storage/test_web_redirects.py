@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import pytest
@@ -17,9 +18,6 @@ from coldparquet.storage.http import HttpCall
 from coldparquet.storage.web import WebConnection, parse_web_options
 from coldparquet_testing.store_contract import CONTENT
 from tests.support.http_servers import Site, fetch, ranges, respond, web_site
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 SIGNED = "?X-Amz-Credential=AKIASECRET&X-Amz-Signature=abc123%2Fx"
 
@@ -79,7 +77,7 @@ async def test_other_hosts_are_told_no_credentials(sites: tuple[Site, Site], sta
     assert other.requests[0].headers["Range"] == "bytes=0-3"
 
 
-async def test_whoever_is_sent_back_is_a_stranger(sites: tuple[Site, Site]) -> None:
+async def test_a_request_that_is_sent_back_has_no_credentials(sites: tuple[Site, Site]) -> None:
     home, other = sites
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:

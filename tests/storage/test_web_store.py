@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import pickle
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -31,10 +33,6 @@ from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.web import parse_index_page
 from coldparquet_testing.store_contract import CONTENT, request_for
 from tests.support.http_servers import Site, client_has_gone, fetch, ranges, respond, web_site
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 SIGNED = "?X-Amz-Credential=AKIASECRET&X-Amz-Signature=abc123%2Fx"
 WHOLE = f"bytes 0-3/{len(CONTENT)}"
@@ -87,7 +85,7 @@ async def test_suffixes_that_a_server_does_not_know_are_asked_for_once(site: Sit
     assert [request.headers["Range"] for request in site.requests] == ["bytes=-8"] + 2 * [first_byte, wanted]
 
 
-async def test_suffix_where_nobody_tells_the_size(site: Site) -> None:
+async def test_suffix_where_the_size_is_not_told(site: Site) -> None:
     site.answer = respond(206, b"abcd", Content_Range="bytes 0-3/*")
     with pytest.raises(UnsupportedError) as caught:
         await fetch(site.url, SuffixRange(8))
@@ -239,7 +237,7 @@ async def test_a_signature_is_sent_as_it_is_and_stays_out_of_the_path(site: Site
     site.answer = ranges
     assert await fetch(site.url + SIGNED, ByteRange(0, 4)) == CONTENT[:4]
     assert site.requests[0].raw_path.endswith(SIGNED)
-    # Whoever signed for this method only, or for these headers, refuses others.
+    # A signature for this method only, or for these headers, refuses others.
     assert site.requests[0].method == "GET"
     assert not any(name.lower().startswith("x-amz") for name in site.requests[0].headers)
     store, path = open_store(site.url + SIGNED)

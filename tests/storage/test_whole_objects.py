@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from coldparquet.errors import StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
 from coldparquet.storage import transfer
+from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open import stack_store
 from coldparquet.storage.s3.store import S3Store
@@ -20,12 +22,6 @@ from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, Fau
 from coldparquet_testing.store_contract import request_for
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 from tests.support.request_logs import finished_requests
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
-    from coldparquet.storage.base import ObjectStore
 
 CONTENT = bytes(range(256)) * 1024
 PATH = "bucket/object"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from coldparquet.errors import NotFoundError, StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.base import Call, Effect, Operation, StoreWrapper
+from coldparquet.storage.base import Answer, Call, Effect, ObjectStore, Operation, StoreWrapper
 from coldparquet.storage.cache import CachedStore
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.hedge import HedgedStore
@@ -23,11 +24,6 @@ from coldparquet.storage.requests import ObjectInfo, Upload, UploadedPart
 from coldparquet.storage.retry import RetryStore
 from coldparquet_testing.store_contract import StoreContract, request_for
 from coldparquet_testing.stores import DyingStore, FaultStore, LatencyStore, scripted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from coldparquet.storage.base import Answer, ObjectStore
 
 INFO = ObjectInfo(path="t/x", size_bytes=3, etag='"7"', storage_class="GLACIER")
 UPLOAD = Upload(path="t/x", upload_id="u")

@@ -147,7 +147,7 @@ def ask(predicate: BoundPredicate, sidecar: Sidecar, file: bytes) -> Asked:
     rounds = []
     while (wanted := probes.wanted()) is not None:
         rounds.append(sorted(set(zip(wanted.starts.tolist(), wanted.stops.tolist(), strict=True))))
-        # Pieces that touch, and gaps that nobody asked for, as from any coalescer.
+        # Pieces that touch, and gaps that were not asked for, as from any coalescer.
         pieces = coalesce(wanted.starts, wanted.stops, gap_bytes=20, max_request_bytes=100)
         pairs = zip(pieces.starts.tolist(), pieces.stops.tolist(), strict=True)
         probes.receive([(start, file[start:stop]) for start, stop in pairs])

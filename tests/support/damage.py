@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from coldparquet.format import catalogue_file
+from coldparquet.format.binary import Envelope
 from coldparquet.format.catalogue_file import PackedSidecar, parse_catalogue_index
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from coldparquet.format import catalogue_file
-    from coldparquet.format.binary import Envelope
 
 
 def sealed(envelope: Envelope, data: bytes, **changes: int) -> bytes:

@@ -68,7 +68,7 @@ def refuse(status: int, code: str, more: str = "", **headers: str) -> Answer:
 
 async def client_has_gone(request: web.BaseRequest) -> None:
     """Say nothing until the client gives up."""
-    while request.transport is not None and not request.transport.is_closing():  # noqa: ASYNC110 - aiohttp tells nobody
+    while request.transport is not None and not request.transport.is_closing():  # noqa: ASYNC110 - aiohttp tells no handler
         await asyncio.sleep(0.005)
 
 

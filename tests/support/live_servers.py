@@ -281,7 +281,7 @@ class LiveToxiproxy:
 
     @contextmanager
     def down(self) -> Iterator[None]:
-        """Let nobody in within the block; connections that are open are closed."""
+        """Refuse connections within the block; connections that are open are closed."""
         self._send("POST", _PROXY, {"enabled": False})
         try:
             yield

@@ -17,10 +17,9 @@ from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
 from coldparquet.decode.arrow import TEXT_AS_STORED, TextAs
 from coldparquet.decode.native import decode_native_rows
 from coldparquet.decode.virtual_file import PlacedBuffer
-from coldparquet.format.column_versions import parse_column_versions
-from coldparquet.format.native import auxiliary_file_name, data_file_name
+from coldparquet.format.binary import Utf8Strings
+from coldparquet.format.native import auxiliary_file_name, data_file_name, parse_column_versions
 from coldparquet.format.partition_names import recorded_directory_name
-from coldparquet.format.table_file_text import Utf8Strings
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.type_codes import TypeTag, is_decimal

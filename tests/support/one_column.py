@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from coldparquet.format.parquet_footer import writer_entry
-from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_header import ScratchpadEntry
-from coldparquet.format.sidecar_layout import ENCODING_PLAIN, Repetition, column_flags
+from coldparquet.format.sidecar_layout import ENCODING_PLAIN, PhysicalType, Repetition, column_flags
 from coldparquet.format.sidecar_writer import (
     BoundSpec,
     ChunkSpec,
@@ -18,15 +19,8 @@ from coldparquet.format.sidecar_writer import (
     encode_sidecar,
 )
 from coldparquet.format.types import FOREIGN_ANNOTATIONS_CODE, ForeignAnnotation, encode_foreign_annotations
-from coldparquet.plan.bind import BoundField, bind
+from coldparquet.plan.bind import BoundField, BoundPredicate, bind
 from coldparquet.plan.where import parse_predicate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from coldparquet.format.sidecar import Sidecar
-    from coldparquet.format.sidecar_layout import PhysicalType
-    from coldparquet.plan.bind import BoundPredicate
 
 ROWS = 10
 """Rows of a chunk, and of a row group, unless a test says otherwise."""

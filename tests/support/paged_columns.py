@@ -33,8 +33,9 @@ from coldparquet.format.sidecar_writer import (
 )
 from coldparquet.format.types import resolve_type
 from coldparquet.plan.bind import BoundField, BoundPredicate, bind
-from coldparquet.plan.model import CHUNK, Read, RowSelection, StoredData
+from coldparquet.plan.model import CHUNK, Read, StoredData
 from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate
+from coldparquet.plan.selection import RowSelection
 
 Pair = tuple[bytes | None, bytes | None]
 

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coldparquet.format.page_headers import ChunkWalk, check_walked_pages
-from coldparquet.format.page_index import page_index_range, parse_page_index
+from coldparquet.format.page_index import page_index_range, parse_page_index, parse_pages_file
 from coldparquet.format.pages import ChunkPlaces, PagesFound, PartitionPages, chunk_places
-from coldparquet.format.pages_file import parse_pages_file
 from coldparquet.format.parquet_footer import ParquetFooter, frame_footer
 from coldparquet.format.parquet_thrift import ColumnIndex, FileMetaData, OffsetIndex
 from coldparquet.format.sidecar import Sidecar, parse_sidecar

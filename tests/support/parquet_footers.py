@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coldparquet.format.footer_edit import FooterBytes, KeptRowGroup, NewRowGroup, SplicedFooter, splice_footers
 from coldparquet.format.parquet_footer import ParquetFooter, parse_footer
 from coldparquet.format.parquet_thrift import (
     ColumnChunk,
@@ -19,6 +18,7 @@ from coldparquet.format.parquet_thrift import (
     FileMetaData,
     OffsetIndex,
 )
+from coldparquet.write.footer_edit import FooterBytes, KeptRowGroup, NewRowGroup, SplicedFooter, splice_footers
 from tests.support.questdb_tables import GOLDEN
 
 # --- Parquet files that are updated in place: new row groups by pyarrow behind the old file, and QuestDB's own

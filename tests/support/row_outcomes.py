@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from coldparquet.decode import filter as row_filter
 from coldparquet.plan.bind import BoundPredicate
-from coldparquet.plan.model import RowSelection
 from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate
+from coldparquet.plan.selection import RowSelection
 from tests.support.random_values import literal_value
 
 Columns: TypeAlias = Mapping[str, Sequence[Any]]

@@ -8,9 +8,9 @@ from typing import Any
 from coldparquet.format.sidecar_from_footer import convert_chunk
 from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_layout import PhysicalType
-from coldparquet.format.sidecar_update import SidecarChange
 from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.ranges import ByteRange
+from coldparquet.write.sidecar_update import SidecarChange
 
 
 def bound_from_spec(spec: dict[str, Any] | None) -> BoundSpec | None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar import Sidecar
 from coldparquet.format.sidecar_header import CoveringIndexEntry, ScratchpadEntry
-from coldparquet.format.sidecar_update import SidecarChange
 from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.ranges import ByteRange
+from coldparquet.write.sidecar_update import SidecarChange
 
 # --- Random contents of sidecars --------------------------------------------------------------------------------------
 

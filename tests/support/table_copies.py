@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from coldparquet.format.blooms import BloomTransfer
-from coldparquet.format.column_versions import encode_column_versions, parse_column_versions
+from coldparquet.format.native import encode_column_versions, parse_column_versions
 from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import FooterSpec, SidecarContent, encode_footer, encode_sidecar
@@ -219,6 +219,6 @@ def expected_published_rows(snapshot: str | None) -> pa.Table:
 
 
 async def read_rows(store: ObjectStore, path: str) -> pa.Table:
-    """Read a published table as anybody would."""
+    """Read a published table as any reader would."""
     async with open_table(path, store=store) as table:
         return plain(await table.scan().to_arrow())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import selectors
 import time
 from collections.abc import Callable, Coroutine
@@ -63,3 +64,13 @@ def run_in_virtual_time(test: Coroutine[Any, Any, Result]) -> Result:
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(checked())
+
+
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Mark a test that runs on such a loop."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        run_in_virtual_time(test(*args, **kwargs))
+
+    return run

@@ -14,8 +14,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import coldparquet as cp
-from coldparquet.format.column_versions import parse_column_versions
-from coldparquet.format.native import parse_symbol_offsets, parse_symbols, symbol_file_name, symbol_offsets_range
+from coldparquet.format.native import (
+    parse_column_versions,
+    parse_symbol_offsets,
+    parse_symbols,
+    symbol_file_name,
+    symbol_offsets_range,
+)
 from coldparquet.format.parquet_footer import QuestdbMetadata, parse_questdb_json
 from coldparquet.format.partition_names import PartitionInterval, partition_floor_ns
 from coldparquet.format.table_metadata import parse_table_metadata
@@ -168,7 +173,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def stored_rows(directory: Path) -> pa.Table:
-    """All rows of a Parquet file as somebody reads them who knows nothing of QuestDB."""
+    """All rows of a Parquet file as a reader reads them that knows nothing of QuestDB."""
     return pq.read_table(directory / "data.parquet", partitioning=None)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +34,6 @@ from tests.support.written_tables import (
     scan_rows,
     table_symbols,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TABLES = sorted(path.name for path in GOLDEN.iterdir() if (path / "table").is_dir())
 SMALL = CompactionOptions(write=WriteOptions(row_group_rows=70, page_rows=20))
@@ -142,7 +140,7 @@ async def test_partitions_are_chosen_by_name(name: str, tmp_path: Path) -> None:
 async def test_versions_are_chosen_as_questdb_does(tmp_path: Path) -> None:
     """It takes the number of the transaction before, and finds no directory of its next choice taken."""
     table = copy_table("interval_month", tmp_path)  # at transaction 6
-    (table / "2024-01.7").mkdir()  # left by somebody
+    (table / "2024-01.7").mkdir()  # left by another program
     report = await compact_table(table, force=True)
     assert [done.new_name for done in report.partitions] == [
         "2023-11.6",

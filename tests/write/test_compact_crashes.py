@@ -10,22 +10,19 @@ import shutil
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
+import pyarrow as pa
 import pytest
 
 from coldparquet.errors import StorageError
+from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet_testing.stores import DyingStore
 from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut, few_or_all_points, tried
 from tests.support.table_copies import copy_table
 from tests.support.written_tables import in_memory, partition_names, scan_rows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from coldparquet.storage.base import ObjectStore
 
 TABLE = "symbols"
 """Of its partitions one is worth compacting, and has indexes beside it."""
@@ -59,7 +56,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if not request.param:
         for file in [path for path in table.iterdir() if path.is_file()]:
             file.unlink()
-        shutil.rmtree(table / "2024-01-05.3")  # native: without a transaction nobody can read it
+        shutil.rmtree(table / "2024-01-05.3")  # native: without a transaction it cannot be read
     return Place(
         path=table,
         rows=await scan_rows(table),

@@ -6,7 +6,8 @@ import datetime as dt
 import json
 import os
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from coldparquet.format.types import TypeTag
 from coldparquet.write import WriteOptions
 from coldparquet.write.compact import CompactedPartition, CompactionOptions, compact_table
 from coldparquet.write.parquet import encode_raw_arrays
+from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import assert_same_rows, expected_rows
 from tests.support.table_copies import contents_of, copy_table, write_sidecar
 from tests.support.written_tables import (
@@ -34,9 +36,6 @@ from tests.support.written_tables import (
     scan_rows,
     stored_rows,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS = 300
 DAY = "2024-03-01"
@@ -80,7 +79,7 @@ def foreign_rows() -> pa.Table:
             "blob": pa.array([bytes([number % 256] * (number % 3)) for number in numbers], pa.binary()),
             "ratio": pa.array(np.where(nulls, np.nan, numbers / 7)),
         }
-    ).replace_schema_metadata({"author": "somebody else"})
+    ).replace_schema_metadata({"author": "another program"})
 
 
 async def test_a_file_of_another_writer_keeps_its_types_and_its_metadata(tmp_path: Path) -> None:
@@ -297,3 +296,26 @@ async def test_row_groups_larger_than_before_and_smaller(tmp_path: Path) -> None
         new = tmp_path / "t" / f"{DAY}.{number}"
         assert row_counts(new) == [min(size, ROWS - start) for start in range(0, ROWS, size)]
         assert stored_rows(new).equals(stored_rows(tmp_path / "t" / DAY).cast(stored_rows(new).schema))
+
+
+# --- Compaction through the S3 protocol: the data first, `_txn` last and on a condition -------------------------------
+
+
+URL = "s3://bucket/symbols"
+
+
+async def test_the_server_sees_the_commit_last(tmp_path: Path) -> None:
+    table = copy_table("symbols", tmp_path / "bucket")
+    with ColdStoreServer(tmp_path) as server:
+        options = CompactionOptions(purge_after_s=0)
+        report = await compact_table(URL, storage_options=server.storage_options)
+        assert report.count("compacted") == 1
+        writes = [served.path.rpartition("symbols/")[2] for served in server.requests if served.method == "PUT"]
+        new = "2024-01-01.9"
+        assert writes == [f"{new}/data.parquet", f"{new}/_pm", f"{new}/ix.k", f"{new}/ix.v", "_txn"]
+        async with cp.open_table(URL, storage_options=server.storage_options) as opened:
+            assert opened.partitions[0].name == new
+            assert_same_rows(await opened.scan().to_arrow(), expected_rows("symbols"))
+        report = await compact_table(URL, purge=True, options=options, storage_options=server.storage_options)
+        assert (report.count("compacted"), report.purged) == (0, ("2024-01-01.8",))
+    assert "2024-01-01.8" not in [name for name in directories(table) if any((table / name).iterdir())]

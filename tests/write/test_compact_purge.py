@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,17 +16,13 @@ from coldparquet.errors import UnsupportedError
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.local import LocalStore
+from coldparquet.storage.requests import Listing
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet.write.files import exclusive_lock
 from coldparquet.write.versions import commit_partitions
 from tests.support.questdb_tables import assert_same_rows, expected_rows
 from tests.support.table_copies import contents_of, copy_table
 from tests.support.written_tables import directories, in_memory, partition_names, scan_rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.storage.requests import Listing
 
 LIVE = ["2023-11.6", "2023-12.7", "2024-01.8", "2024-02.9", "2024-03.10"]
 OLD = ["2023-11.4", "2023-12.1", "2024-01.2", "2024-02.3", "2024-03.5"]
@@ -68,7 +64,7 @@ async def test_nothing_goes_without_being_asked(table: Path) -> None:
     assert directories(table) == sorted([*LIVE, *OLD])
 
 
-async def test_a_version_stays_while_somebody_may_read_it(table: Path) -> None:
+async def test_a_version_stays_while_it_may_be_read(table: Path) -> None:
     now = time.time()
     os.utime(table / "2023-11.4" / "data.parquet", (now, now))  # the old version was written to just now
     os.utime(table / "2023-12.7" / "_pm", (now, now))  # the new version was made just now

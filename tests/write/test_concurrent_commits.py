@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,18 +17,13 @@ from coldparquet.catalog.table_files import TableFiles, read_table_files
 from coldparquet.errors import ObjectChangedError
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.storage.local import LocalStore
-from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
+from coldparquet.write import WriteOptions, WrittenPartition, append_rows, replace_row_groups, write_partition
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet.write.files import LocalFiles
 from coldparquet.write.versions import commit_partitions
 from tests.support.power_cut import UnflushedFiles
 from tests.support.table_files import make_meta, make_txn
 from tests.support.written_tables import SECOND_US, directories
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.write import WrittenPartition
 
 GROUP_ROWS = 20
 GROUPS = 3
@@ -192,7 +188,7 @@ async def run(path: Path, update_count: int) -> None:
         for txn, state in seen:
             assert writer.states[txn] == state, txn
         txns = [txn for txn, _ in seen]
-        assert txns == sorted(txns)  # nobody goes back in time
+        assert txns == sorted(txns)  # no reader goes back in time
         assert len(set(txns)) > 3  # they did read in between
     final = await compact_table(writer.path, purge=True, options=CompactionOptions(write=OPTIONS, purge_after_s=0))
     assert final.count("failed") == 0

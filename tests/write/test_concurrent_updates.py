@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,15 +12,10 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import ObjectChangedError
-from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
+from coldparquet.write import WriteOptions, WrittenPartition, append_rows, replace_row_groups, write_partition
 from tests.support.power_cut import UnflushedFiles
 from tests.support.table_files import make_meta, make_txn
 from tests.support.written_tables import SECOND_US
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.write import WrittenPartition
 
 GROUP_ROWS = 10
 GROUPS = 4
@@ -126,7 +122,7 @@ async def _run(table: Table, update_count: int) -> None:
     readers = await asyncio.gather(*(_read_while(table, writer) for _ in range(2)))
     await writer
     for seen in readers:
-        assert seen == sorted(seen)  # nobody goes back in time
+        assert seen == sorted(seen)  # no reader goes back in time
         assert len(set(seen)) > 3  # they did read in between
     assert await table.scan() == update_count
 

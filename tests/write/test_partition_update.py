@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,10 +23,6 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
 from coldparquet.write.files import LocalFiles, exclusive_lock
 from tests.support.written_tables import SECOND_US, assert_same_rows, contents, read_rows, trades
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 OPTIONS = WriteOptions(row_group_rows=100, page_rows=20)
 

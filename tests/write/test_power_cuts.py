@@ -6,8 +6,10 @@ what was written last before what was written first.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import count, product
-from typing import TYPE_CHECKING, Any, get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import pyarrow as pa
 import pytest
@@ -17,17 +19,11 @@ from coldparquet.errors import NotFoundError
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import WriteOptions, append_rows, replace_row_groups, write_partition
+from coldparquet.write.files import LocalFiles
 from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut, few_or_all_points, tried
 from tests.support.written_tables import assert_same_rows, contents, read_rows, trades
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
-
-    from coldparquet.write.files import LocalFiles
-
-    Change = Callable[[Path, LocalFiles | None], Awaitable[Any]]
-
+Change = Callable[[Path, LocalFiles | None], Awaitable[Any]]
 OPTIONS = WriteOptions(row_group_rows=60)
 OLD = trades(0, 150)
 ADDED = trades(150, 100)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,9 +12,6 @@ from hypothesis import strategies as st
 
 from coldparquet.format.partition_names import PartitionInterval, partition_floor_ns
 from coldparquet.write.rows import SortedRuns, merge_sorted, partitions_of, read_run, write_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HOUR_US = 3_600_000_000
 times = st.lists(st.integers(-5, 12), max_size=9)

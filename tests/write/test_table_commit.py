@@ -7,15 +7,16 @@ import fcntl
 import os
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import coldparquet as cp
-from coldparquet.catalog.table_files import read_table_files
+from coldparquet.catalog.table_files import TableFiles, read_table_files
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.format.partition_records import PartitionRecords
-from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.base import ObjectStore, StoreWrapper
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write.files import no_server
@@ -30,12 +31,6 @@ from coldparquet.write.versions import (
 from tests.support.questdb_tables import GOLDEN
 from tests.support.table_copies import contents_of, copy_table
 from tests.support.written_tables import in_memory
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coldparquet.catalog.table_files import TableFiles
-    from coldparquet.storage.base import ObjectStore
 
 TABLES = sorted(path.name for path in GOLDEN.iterdir() if (path / "table").is_dir())
 
@@ -114,7 +109,7 @@ async def test_of_two_commits_from_one_state_the_second_changes_nothing(table: P
 
 
 class RivalStore(StoreWrapper):
-    """Lets somebody else commit in the last moment: after `_txn` was read and before it is replaced."""
+    """Lets another process commit in the last moment: after `_txn` was read and before it is replaced."""
 
     def __init__(self, store: ObjectStore, path: str, started_from: TableFiles) -> None:
         super().__init__(store)
@@ -269,7 +264,7 @@ async def test_a_range_that_was_released_is_not_released_for_its_next_owner() ->
 
 
 class AlwaysTaken(StoreWrapper):
-    """Has somebody else claim whatever is claimed, a moment before."""
+    """Has another process claim whatever is claimed, a moment before."""
 
     async def put(self, path: str, data: bytes, **options: object) -> str | None:
         await self._store.put(path, b"theirs", overwrite=True)

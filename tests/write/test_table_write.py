@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fcntl
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -28,9 +29,6 @@ from tests.support.written_tables import (
     same_rows,
     ticks,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_a_new_table_is_what_pyarrow_reads_too(tmp_path: Path) -> None:

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Literal, get_args
+from pathlib import Path
+from typing import Literal, get_args
 
+import pyarrow as pa
 import pytest
 
 from coldparquet.errors import AccessError, ColdParquetError, NotFoundError, StorageError
-from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.base import ObjectStore, StoreWrapper
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import write_table
+from coldparquet.write.begin import WriteMode
 from coldparquet_testing.stores import DyingStore
 from tests.support.power_cut import FailingFiles, Loss, Moment, PowerCut, few_or_all_points, tried
 from tests.support.written_tables import in_order, overwritten, read_table, same_rows, ticks
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    from coldparquet.storage.base import ObjectStore
-    from coldparquet.write.begin import WriteMode
 
 URL = "bucket/trades"
 OLD = ticks(60, days=3)
@@ -81,7 +76,9 @@ async def test_requests(change: str, most_points: int | None) -> None:
         if not is_new:  # the same rows once more
             await write_table(URL, ADDED, timestamp="ts", mode=mode, store=objects)
             assert await look(URL, change, objects)
-        await write_table(URL, ADDED, mode="overwrite", store=objects)  # what the dead one has left is in nobody's way
+        await write_table(
+            URL, ADDED, mode="overwrite", store=objects
+        )  # what the dead one has left does not stand in the way
     assert seen == {True, False}
 
 
@@ -136,7 +133,7 @@ class ForgetfulStore(StoreWrapper):
 
 
 class KeepingStore(StoreWrapper):
-    """Lets nobody remove anything."""
+    """Refuses to remove anything."""
 
     async def delete(self, paths: Sequence[str]) -> None:
         raise AccessError("removing is not permitted", path=paths[0])
@@ -145,7 +142,7 @@ class KeepingStore(StoreWrapper):
 @pytest.mark.parametrize("kind", [ForgetfulStore, KeepingStore])
 @changes
 async def test_what_is_committed_is_no_failure(change: str, kind: type[StoreWrapper]) -> None:
-    """Whoever got an error would write the rows once more, and have them twice."""
+    """A caller that got an error would write the rows once more, and have them twice."""
     objects = await prepared(change)
     written = await write_table(URL, ADDED, timestamp="ts", mode=CHANGES[change][1], store=kind(objects))
     assert await look(URL, change, objects)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +16,6 @@ from coldparquet.maintenance.pack import pack_table
 from coldparquet.write import WriteOptions, write_table
 from coldparquet_testing.simulator import ColdStoreServer, FaultRule
 from tests.support.written_tables import in_order, read_table, same_rows, ticks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 URL = "s3://bucket/db/trades"
 

@@ -5,27 +5,21 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import coldparquet as cp
 from coldparquet.errors import InternalError, InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.transfer import read_whole
-from coldparquet.write import TableWrite, WriteOptions, abort_write, join_parts, stage_rows, write_table
-from coldparquet.write.begin import begin_write
+from coldparquet.write import StagedPart, WriteOptions, abort_write, join_parts, stage_rows, write_table
+from coldparquet.write.begin import TableWrite, WriteMode, begin_write
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet.write.table import commit_write
 from tests.support.written_tables import in_order, names_in, overwritten, read_table, same_rows, ticks
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    from coldparquet.write import StagedPart
-    from coldparquet.write.begin import TableWrite, WriteMode
 
 URL = "bucket/trades"
 OPTIONS = WriteOptions(row_group_rows=150, column_codecs={"price": "snappy"})
@@ -115,7 +109,7 @@ async def test_what_lost_attempts_have_written_is_removed_and_never_read(store: 
     assert await names(store) == ["2024-01-01.4", "2024-01-02.4", "2024-01-03.4", *TABLE_FILES]
 
 
-async def test_nobody_sees_a_table_that_is_not_committed_and_nothing_is_left_of_it(store: MemoryStore) -> None:
+async def test_a_table_that_is_not_committed_is_not_seen_and_nothing_is_left_of_it(store: MemoryStore) -> None:
     write = await begin(store)
     await stage(store, write, ticks(100), attempt=0)
     with pytest.raises(NotFoundError, match="being written for the first time") as unseen:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,16 +17,10 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.format.parquet_footer import parse_footer, parse_questdb_json
-from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import WriteOptions, append_rows, write_partition
 from tests.support.written_tables import assert_same_rows, contents, read_rows, trades
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
-    from pathlib import Path
-
-    from coldparquet.format.sidecar import Sidecar
 
 NAME = "2024-03-01.1"
 

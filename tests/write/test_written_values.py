@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import tempfile
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -22,9 +23,6 @@ from coldparquet.errors import InvalidInputError
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet.write.parquet import encode_raw_arrays
 from tests.support.written_tables import assert_same_rows, read_rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOON = dt.datetime(2024, 3, 1, 12, tzinfo=dt.UTC)
 

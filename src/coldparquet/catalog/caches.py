@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
@@ -25,8 +26,24 @@ if TYPE_CHECKING:
 _MEMORY_LIMIT_BYTES = 64 * MIB
 """Holds the sidecars of about a thousand partitions; a process has one such memory for all of its tables."""
 
-PROCESS_MEMORY = MemoryCache(_MEMORY_LIMIT_BYTES)
+PROCESS_SIDECARS = MemoryCache(_MEMORY_LIMIT_BYTES)
 """Holds the sidecars of all tables that this process opens by URL."""
+
+PROCESS_RANGES = MemoryCache(128 * MIB)
+"""Holds the fetched ranges of all tables that this process opens by S3 URL, unless they have a memory of their own."""
+
+
+def clear_caches() -> None:
+    """Free the memory in which this process keeps what it fetched: sidecars, and ranges of Parquet files.
+
+    Tables that are open stay valid, and fetch again what they need. What ``StoreOptions.cache_directory`` keeps on disk stays.
+    """
+    PROCESS_SIDECARS.clear()
+    PROCESS_RANGES.clear()
+
+
+for _memory in (PROCESS_SIDECARS, PROCESS_RANGES):
+    os.register_at_fork(after_in_child=_memory.start_anew_after_fork)
 
 
 class SidecarCache:
@@ -98,12 +115,22 @@ class TableCaches:
             from coldparquet.storage.disk_cache import DiskCache  # noqa: PLC0415 - SQLite is for those who keep on disk
 
             disk = DiskCache(store_options.cache_directory, limit_bytes=store_options.cache_directory_limit_bytes)
-        limit_bytes = store_options.cache_limit_bytes
-        sidecars = PROCESS_MEMORY if is_shared else MemoryCache(_MEMORY_LIMIT_BYTES)
+        limit_bytes, identity = store_options.cache_limit_bytes, store.identity
+        if limit_bytes is None and is_shared and identity:
+            ranges = PROCESS_RANGES
+        else:
+            ranges = MemoryCache(_MEMORY_LIMIT_BYTES if limit_bytes is None else limit_bytes)
+        sidecars = PROCESS_SIDECARS if is_shared else MemoryCache(_MEMORY_LIMIT_BYTES)
         return cls(
-            ranges=Cache("range", store_name, memory=MemoryCache(limit_bytes), disk=disk),
+            ranges=Cache("range", store_name, memory=ranges, disk=disk, identity=identity),
             sidecars=SidecarCache(
-                Cache("sidecar", store_name, memory=sidecars if limit_bytes else MemoryCache(0), disk=disk),
+                Cache(
+                    "sidecar",
+                    store_name,
+                    memory=sidecars if ranges.limit_bytes else MemoryCache(0),
+                    disk=disk,
+                    identity=identity,
+                ),
                 trust_s=store_options.sidecar_trust_s,
             ),
             disk=disk,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import difflib
+import re
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
@@ -57,9 +58,9 @@ from coldparquet.text import few_names
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from coldparquet.catalog.findings import Finding
     from coldparquet.catalog.table_files import ColumnVersionsFor, TableFiles
     from coldparquet.format.sidecar import Sidecar
-    from coldparquet.plan.advice import Finding
     from coldparquet.storage.base import ObjectStore
 
 
@@ -69,6 +70,7 @@ _YEAR_DIGITS = 4
 """Partition names begin with a year; other directories that do get a note."""
 PUBLISHING_FILE = "_publishing"
 """Marks a table while its first publication runs, when only some of its partitions are there."""
+_MANIFEST_NAME = re.compile(r"_published\.v\d{1,19}-[0-9a-f]{8}", re.ASCII)
 WRITING_PREFIX = "_writing."
 """Prefix of the objects with which writers claim versions of partitions; see `coldparquet.write.versions`."""
 _SET_ASIDE_SUFFIXES = (".detached", ".attachable")
@@ -465,3 +467,8 @@ def _directory_of(location: PartitionLocation) -> PartitionDirectory:
     if location.directory is None:
         raise InternalError("one of several partitions has a name that was not looked at", path=location.directory_path)
     return location.directory
+
+
+def is_manifest_name(name: str) -> bool:
+    """Tell whether a name is that of a manifest, which ``coldparquet publish`` leaves beside each version of a table."""
+    return _MANIFEST_NAME.fullmatch(name) is not None

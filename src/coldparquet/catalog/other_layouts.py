@@ -12,12 +12,12 @@ import os
 import re
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
+from coldparquet.catalog.findings import Finding, with_remedy
 from coldparquet.catalog.objects import ListedObjects
 from coldparquet.catalog.table_files import DATA_FILE, TRANSACTION_FILE
 from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import parse_partition_directory, partition_floor_ns
-from coldparquet.plan.advice import Finding, with_remedy
 from coldparquet.storage.local import LocalStore
 from coldparquet.text import few_names, plural
 

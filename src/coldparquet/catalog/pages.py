@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InternalError, NotFoundError, UnsupportedError
 from coldparquet.format.fetch import FetchedRanges, FooterFetch
-from coldparquet.format.page_index import earlier_indexes, page_index_range, parse_page_index
+from coldparquet.format.page_index import (
+    LARGEST_PAGES_FILE_BYTES,
+    earlier_indexes,
+    page_index_range,
+    parse_page_index,
+    parse_pages_file,
+    stated_etag,
+    stated_size_bytes,
+)
 from coldparquet.format.pages import PagesFound, chunk_places
-from coldparquet.format.pages_file import LARGEST_PAGES_FILE_BYTES, parse_pages_file, stated_etag, stated_size_bytes
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.options import COALESCING_BY_GOAL
 from coldparquet.plan.coalesce import coalesce

@@ -168,7 +168,10 @@ class SnapshotReader:
         # Without a listing of versions, no evidence could show that an entry is old. Local sidecars cost little anyway.
         if not (self.use_catalogue and self.store.has_version_listings):
             return CatalogueFile(path=path)
-        return await fetch_catalogue(self.store, path, previous=previous)
+        store = self.caches.above(
+            CheckedStore(self.store)
+        )  # one that the process still holds is asked for by its version
+        return await fetch_catalogue(store, path, previous=previous)
 
     async def _from_newest(
         self,

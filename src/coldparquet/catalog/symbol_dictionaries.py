@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.errors import InternalError, NotFoundError
+from coldparquet.format.binary import Utf8Strings
 from coldparquet.format.native import (
     CHARS_EXTENSION,
     OFFSETS_EXTENSION,
@@ -17,7 +18,6 @@ from coldparquet.format.native import (
     symbol_file_name,
     symbol_offsets_range,
 )
-from coldparquet.format.table_file_text import Utf8Strings
 from coldparquet.plan.native import NativeSymbol
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.log import get_metadata

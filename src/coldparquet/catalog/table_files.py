@@ -22,7 +22,7 @@ import numpy as np
 
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, FormatError, NotFoundError, ObjectChangedError, StorageError
-from coldparquet.format.column_versions import parse_column_versions
+from coldparquet.format.native import parse_column_versions
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
@@ -36,7 +36,7 @@ from coldparquet.storage.transfer import read_whole
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from coldparquet.format.column_versions import ColumnVersions
+    from coldparquet.format.native import ColumnVersions
     from coldparquet.format.partition_names import PartitionDirectory, PartitionInterval
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.format.table_metadata import TableMetadata

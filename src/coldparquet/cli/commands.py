@@ -1,4 +1,5 @@
-"""The commands of the command line, in the order of the help."""
+"""The commands of the command line, in the order of the help, and those that show what the library can do."""
+# ruff: noqa: PLC0415 - each command imports what it needs, so that --help and --version answer at once
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from coldparquet.cli import question_commands, showing_commands, verbs
+from coldparquet.cli import question_commands, verbs
+from coldparquet.cli.flags import Json  # noqa: TC001 - typer reads annotations
+from coldparquet.cli.output import reported_failures
 from coldparquet.text import visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @contextmanager
@@ -40,6 +43,8 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
 
 
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
 app = typer.Typer(
     cls=_Commands,
     help="Selective questions over cold Parquet partitions, with the fewest requests, bytes and dollars.",
@@ -47,7 +52,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=_SETTINGS,
 )
 
 
@@ -58,10 +63,28 @@ _ADVICE_ON_WORDS_LEFT_OVER = {
 """For the flags whose value the shell splits into several words, unless it is written like this."""
 
 
+def _no_type(ctx: Any) -> None:
+    """Hide the type of an argument, whose name says more."""
+
+
 class _Command(TyperCommand):
-    """A command that says how to write what the shell took apart."""
+    """A command that says how to write what the shell took apart, and in its help nothing of types."""
 
     allow_extra_args = True  # so that they are refused here
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+            elif param.param_type_name == "argument":
+                param.display_type_rich = _no_type
+        return params
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Write ``LAKE...`` for what typer writes as ``{LAKE...}...``."""
+        pieces: list[str] = super().collect_usage_pieces(ctx)
+        return [piece.lstrip("{").replace("}...", "").rstrip("}") for piece in pieces]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = tuple(args)  # parsing may use up the list
@@ -92,6 +115,74 @@ def coldparquet(
     """Selective questions over cold Parquet partitions, with the fewest requests, bytes and dollars."""
 
 
+def demo(
+    days: Annotated[int, typer.Option(min=1, max=366, metavar="DAYS", help="Days of trades to make.")] = 365,
+    as_json: Json = False,
+) -> None:
+    """See it work on a year of trades, side by side with pyarrow."""
+    with reported_failures(as_json=as_json):
+        from coldparquet_testing.demo import run_demo
+
+        run_demo(days=days, as_json=as_json)
+
+
+def bench(
+    workloads: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="WORKLOAD",
+            help="day, year, needle, scan, wide, faults, prices, row-groups, late: all of these if none is given; index,"
+            " planning, spark: only if asked for.",
+        ),
+    ] = None,
+    *,
+    question: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT", help="Only questions whose name begins with this, such as 'W2:'; may be repeated."
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Fresh processes per reader.")] = 3,
+    small: Annotated[
+        bool, typer.Option("--small", help="Less data: done in seconds, but the results are not representative.")
+    ] = False,
+    data: Annotated[
+        str | None, typer.Option(metavar="DIRECTORY", help="Keep the data there, up to 3 GB, for the next run.")
+    ] = None,
+    pictures: Annotated[str | None, typer.Option(metavar="DIRECTORY", help="Draw the results there, as SVG.")] = None,
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Results as JSON.")] = None,
+    redraw: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Measure nothing: draw the --pictures of results that --output wrote."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure this library and every other reader that is installed, in turn, on a simulated cold store."""
+    with reported_failures(as_json=as_json):
+        from coldparquet_bench.command import bench_and_report, redraw_pictures
+
+        if redraw:
+            redraw_pictures(redraw, question or (), pictures)
+            return
+        bench_and_report(
+            workloads,
+            questions=question or (),
+            rounds=rounds,
+            is_small=small,
+            data_directory=data,
+            pictures_directory=pictures,
+            output=output,
+            as_json=as_json,
+        )
+
+
+def _add(commands: typer.Typer, command: Callable[..., None]) -> None:
+    """Add a command, with its docstring as help: a paragraph is one line, which the terminal breaks."""
+    paragraphs = (" ".join(paragraph.split()) for paragraph in (command.__doc__ or "").split("\n\n"))
+    name = command.__name__.removesuffix("_lakes")
+    commands.command(name, cls=_Command, help="\n\n".join(paragraphs))(command)
+
+
 for command in (
     question_commands.inspect,
     question_commands.explain,
@@ -106,8 +197,28 @@ for command in (
     verbs.publish,
     verbs.tier,
     verbs.convert,
-    showing_commands.demo,
-    showing_commands.bench,
+    demo,
+    bench,
 ):
-    app.command(cls=_Command)(command)
-app.add_typer(verbs.pipeline, name="pipeline")
+    _add(app, command)
+
+pipeline = typer.Typer(
+    help="The former name of index, verify and the others over whole lakes; the same commands.",
+    epilog="Running one again does only what is left. Exits with 1 if anything failed.",
+    no_args_is_help=True,
+    context_settings=_SETTINGS,
+)
+"""Below spark-submit: ``spark-submit .../pyspark_coldparquet/submit.py index s3://bucket/db``."""
+
+for command in (
+    verbs.index,
+    verbs.verify,
+    verbs.migrate,
+    verbs.pack,
+    verbs.compact,
+    verbs.publish_lakes,
+    verbs.tier,
+    verbs.convert,
+):
+    _add(pipeline, command)
+app.add_typer(pipeline, name="pipeline")

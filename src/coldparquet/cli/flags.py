@@ -74,9 +74,9 @@ TierFlag = Annotated[
     str | None,
     typer.Option(
         "--tier",
-        metavar="TIER",
+        metavar="Expedited|Standard|Bulk",
         parser=_one_of("Expedited", "Standard", "Bulk"),
-        help="Expedited, Standard or Bulk: how fast, and at which price; Standard if not given.",
+        help="How fast, and at which price; Standard if not given.",
     ),
 ]
 
@@ -102,7 +102,7 @@ class ReadFlags:
         typer.Option(
             metavar="GOAL",
             parser=_one_of("fast", "cheap", "few-requests", "few-bytes"),
-            help="fast, cheap, few-requests or few-bytes: what coalescing requests aims at; explain compares them.",
+            help="What coalescing requests aims at: fast, cheap, few-requests or few-bytes; explain compares them.",
             rich_help_panel=COST_PANEL,
         ),
     ] = "fast"
@@ -137,26 +137,26 @@ class ReadFlags:
     archived: Annotated[
         str,
         typer.Option(
-            metavar="POLICY",
+            metavar="refuse|skip",
             parser=_one_of("refuse", "skip", instead="; 'coldparquet restore' makes archived partitions readable"),
-            help="refuse, or skip partitions that would have to be restored first ('coldparquet restore').",
+            help="Partitions that would have to be restored first ('coldparquet restore').",
             rich_help_panel=COST_PANEL,
         ),
     ] = "refuse"
     unread: Annotated[
         str,
         typer.Option(
-            metavar="POLICY",
+            metavar="refuse|skip",
             parser=_one_of("refuse", "skip"),
-            help="refuse a table beside whose partitions lie Parquet files that are not read, or skip these files.",
+            help="Parquet files beside the partitions of a table, which are not read: refuse the table, or skip them.",
         ),
     ] = "refuse"
     columns_from: Annotated[
         str,
         typer.Option(
-            metavar="PARTITIONS",
+            metavar="newest|all",
             parser=_one_of("newest", "all"),
-            help="newest, or all: which partitions say what columns a table without _meta has.",
+            help="Which partitions say what columns a table without _meta has.",
         ),
     ] = "newest"
     no_sidecars: Annotated[

@@ -13,13 +13,13 @@ from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.partition import look_up_sidecar
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
 from coldparquet.cli.output import FAILED, facts_table, lines_table, output_console, print_findings, print_json, report
+from coldparquet.cli.sidecar_dump import describe_sidecar
 from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, NotFoundError
 from coldparquet.format.fetch import ENCRYPTED_MAGIC, SidecarFetch
-from coldparquet.format.pages_file import ENVELOPE, LARGEST_PAGES_FILE_BYTES, describe_pages_file, stated_size_bytes
+from coldparquet.format.page_index import ENVELOPE, LARGEST_PAGES_FILE_BYTES, describe_pages_file, stated_size_bytes
 from coldparquet.format.parquet_footer import PARQUET_MAGIC
 from coldparquet.format.partition_names import EARLIEST_NS, LATEST_NS, SECOND_NS
-from coldparquet.format.sidecar_dump import describe_sidecar
 from coldparquet.format.type_codes import TypeTag, timestamp_unit, type_name
 from coldparquet.options import ReadOptions
 from coldparquet.pipelines.model import Place

@@ -28,8 +28,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from coldparquet.catalog.findings import with_remedy
 from coldparquet.errors import ColdParquetError, NotFoundError, UnsupportedError
-from coldparquet.plan.advice import with_remedy
 from coldparquet.text import visible, visible_lines
 
 if TYPE_CHECKING:

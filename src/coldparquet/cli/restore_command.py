@@ -41,7 +41,7 @@ class RestoreQuestion:
     is_whole_table: bool
     """Whether everything that is archived was asked for in so many words."""
     tier: RestoreTier | None
-    """None where nobody has said."""
+    """None where no flag says."""
     days: int | None
     wait: bool
     dry_run: bool
@@ -51,7 +51,7 @@ class RestoreQuestion:
 
     @property
     def terms(self) -> RestoreTerms:
-        """How to restore, with the usual tier and days where nobody has said."""
+        """How to restore, with the usual tier and days where no flag says."""
         usual = RestoreTerms()
         return RestoreTerms(tier=self.tier or usual.tier, days=self.days or usual.days)
 
@@ -88,7 +88,7 @@ def restore_and_report(question: RestoreQuestion, *, as_json: bool) -> None:
 
 
 def _check(question: RestoreQuestion) -> None:
-    """Make sure that one thing was asked for: nobody restores a whole table by leaving out a flag, or by a misspelt file."""
+    """Make sure that one thing was asked for: no whole table is restored by leaving out a flag, or by a misspelt file."""
     if question.where is not None and question.is_whole_table:
         raise typer.BadParameter("give one of --where and --all", param_hint="--all")
     says_what = question.where is not None or question.is_whole_table

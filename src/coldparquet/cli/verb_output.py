@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -29,50 +30,39 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from coldparquet.pipelines.model import PipelineReport, WorkResult
-    from coldparquet.publish import PublishedPartition, PublishProgress, PublishReport
-    from coldparquet.write.compact import CompactionProgress
 
 _BYTES_PER_MB = 1e6
 _STYLES = {"done": "green", "nothing to do": "dim", "failed": "red"}
 
 
-@contextmanager
-def counted(title: str, *, unit: str = "partitions") -> Iterator[Callable[[object, int], None]]:
-    """Show how many of how many are done: yields what is to be called with each one, and the number of all."""
-    with progress_bar() as progress:
-        task = progress.add_task(title, total=None, unit=unit)
-
-        def advance(_done: object, total: int) -> None:
-            progress.update(task, total=total, advance=1)
-
-        yield advance
-
-
-@contextmanager
-def counted_rows(title: str) -> Iterator[Callable[[CompactionProgress], None]]:
-    """Show how many rows are written."""
-    with progress_bar() as progress:
-        task = progress.add_task(title, total=None, unit="rows")
-
-        def advance(state: CompactionProgress) -> None:
-            progress.update(task, total=state.total_rows, completed=state.written_rows)
-
-        yield advance
+VERBING = {
+    "index": "indexing",
+    "migrate": "migrating",
+    "verify": "verifying",
+    "pack": "packing",
+    "compact": "compacting",
+    "publish": "publishing",
+}
+"""What is shown while verbs work that have a report of their own for one table."""
 
 
 @contextmanager
-def counted_bytes(title: str) -> Iterator[Callable[[PublishProgress], None]]:
-    """Show how many bytes are sent, and how many partitions are complete."""
+def verb_progress(job: str, *, unit: str = "partitions") -> Iterator[Callable[..., None]]:
+    """Show how far a verb is: yields what is to be called with what was done and the number of all, or a state of it."""
     with progress_bar() as progress:
-        task = progress.add_task(title, total=None, unit="MB")
+        task = progress.add_task(VERBING[job] if unit == "partitions" else job, total=None, unit=unit)
 
-        def advance(reached: PublishProgress) -> None:
-            progress.update(
-                task,
-                total=reached.total_bytes / _BYTES_PER_MB,
-                completed=reached.sent_bytes / _BYTES_PER_MB,
-                description=f"{title} {reached.finished_partitions} of {plural(reached.total_partitions, 'partition')}",
-            )
+        def advance(done: Any, total: int | None = None) -> None:
+            if total is not None:
+                progress.update(task, total=total, advance=1)
+            elif job == "compact":
+                progress.update(task, total=done.total_rows, completed=done.written_rows, unit="rows")
+            else:
+                sent = f"publishing {done.finished_partitions} of {plural(done.total_partitions, 'partition')}"
+                sizes = (size / _BYTES_PER_MB for size in (done.total_bytes, done.sent_bytes))
+                progress.update(
+                    task, description=sent, unit="MB", **dict(zip(("total", "completed"), sizes, strict=True))
+                )
 
         yield advance
 
@@ -111,6 +101,10 @@ class _Told:
             changed = [result for result in results if result.action in {"compacted", "would compact"}]
             results = [result for result in results if result not in changed]
             print_listed(console, self._change_table, changed)
+        if self._report.job == "publish":
+            changed = [result for result in self._partitions if result.action != "unchanged"]
+            results = [result for result in self._tables if result.reason or not self._is_one_table]
+            print_listed(console, _published_table, changed)
         remarkable = [result for result in results if result.reason or result.action.startswith("would ")]
         if self._is_one_table:
             remarkable = [result for result in remarkable if not _is_of_catalogue(result)]
@@ -123,7 +117,7 @@ class _Told:
             ]
             print_listed(console, _left_out_table, left_out, noun="reasons")
         for result in self._tables:
-            removed = result.details.get("directories")
+            removed = result.details.get("directories") or result.details.get("purged")
             if removed:
                 verb = "would be removed" if result.action.startswith("would") else "removed"
                 place = "" if self._is_one_table else f"{visible(result.table)}: "
@@ -133,13 +127,15 @@ class _Told:
     def summary(self) -> Iterator[Text]:
         """Write ``index: 365 partitions of 4 tables in 2.1 s: 360 written (1.2 MiB), 5 unchanged; tables: 4 catalogue written``."""
         catalogues = [result for result in self._tables if self._is_one_table and _is_of_catalogue(result)]
-        tables = [result for result in self._tables if result not in catalogues]
+        transactions = [result for result in self._tables if self._partitions and "txn" in result.details]
+        tables = [result for result in self._tables if result not in catalogues and result not in transactions]
         if self._partitions or tables or self._places:
             yield self._counts(tables)
         pages = [pages for result in self._partitions if (pages := result.details.get("pages")) is not None]
         if pages:
             yield _pages_line(pages)
-        yield from map(catalogue_line, catalogues)
+        yield from map(_transaction_line, transactions)
+        yield from map(_catalogue_line, catalogues)
 
     def _counts(self, tables: Sequence[WorkResult]) -> Text:
         subject = "" if self._is_one_table else plural(self._table_count, "table")
@@ -232,7 +228,7 @@ class _Told:
         return Text(f"{', '.join(facts)}: ") + verdict
 
 
-def catalogue_line(result: WorkResult) -> Text:
+def _catalogue_line(result: WorkResult) -> Text:
     """Write ``_catalogue: written (186 KiB), 365 of 365 partitions``."""
     facts, size_bytes = result.details, result.size_bytes
     line = Text(f"{CATALOGUE_FILE}: ")
@@ -246,6 +242,19 @@ def catalogue_line(result: WorkResult) -> Text:
     return line + Text(f": {visible(result.reason)}" if result.reason else "")
 
 
+def _transaction_line(result: WorkResult) -> Text:
+    """Write ``transaction 4, after 3: published, 3,001 rows; sent 122 KiB in 22 writes and 1 read``."""
+    facts, is_planned = result.details, result.action.startswith("would")
+    before = "" if facts["previous_txn"] is None else f", after {facts['previous_txn']:,}"
+    line = Text(f"transaction {facts['txn']:,}{before}: ") + Text(result.action, style=_STYLES[result.outcome])
+    requests = f"{plural(facts['write_count'], 'write')} and {plural(facts['read_count'], 'read')}"
+    sent = f"{'would send about' if is_planned else 'sent'} {human_bytes(result.size_bytes or 0)} in {requests}"
+    is_priced = facts["destination"].startswith(_PRICED_SCHEMES)
+    dollars = f": {_amounts([replace(result, size_bytes=0)])}" if is_priced else ""
+    return line + Text(f", {result.rows or 0:,} rows; {sent}{dollars}")
+
+
+_PRICED_SCHEMES = ("s3://", "s3a://")
 _FINDINGS_LISTED = 10
 """Findings of one kind that the text lists before it says how many more there are."""
 _SEVERITIES = {"error": ("red", "error"), "warning": ("yellow", "warning"), "advice": ("cyan", "suggestion")}
@@ -293,7 +302,7 @@ def _fates(label: str, results: Sequence[WorkResult]) -> Text:
 
 
 def _amounts(results: Sequence[WorkResult]) -> str:
-    """Write how many bytes, what they were before, and dollars; nothing where nobody counted."""
+    """Write how many bytes, what they were before, and dollars; nothing where they were not counted."""
     size_bytes = sum(result.size_bytes or 0 for result in results)
     shapes = [
         (before, after) for one in results if (before := one.details.get("before")) and (after := one.details["after"])
@@ -312,91 +321,17 @@ def _amounts(results: Sequence[WorkResult]) -> str:
     return ", ".join(amounts)
 
 
-_PURGED_LISTED = 20
-"""Removed versions that the text names."""
-
-_PUBLISH_STYLES = {
-    "published": "green",
-    "would publish": "green",
-    "converted": "green",
-    "would convert": "green",
-    "found": "green",
-    "unchanged": "dim",
-    "kept": "yellow",
-    "removed": "red",
-    "left behind": "yellow",
-}
-_PRICED_SCHEMES = ("s3://", "s3a://")
-_LEAST_DOLLARS = 0.0001
-
-
-def print_published(report: PublishReport, catalogue: WorkResult | None) -> None:
-    """Print what readers of the copy of one table see now, and what that cost."""
-    console = output_console()
-    remarkable = [partition for partition in report.partitions if partition.action != "unchanged"]
-    print_listed(console, _published_table, remarkable)
-    if report.purged:
-        verb = "would be purged" if report.is_dry_run else "purged"
-        console.print(Text(f"{verb}: {visible(', '.join(report.purged[:_PURGED_LISTED]))}", style="dim"))
-    for note in report.notes:
-        console.print(Text(f"note: {visible(note)}", style="yellow"))
-    if report.rows_left_behind:
-        native = plural(report.count("left behind"), "native partition")
-        told = f"{report.rows_left_behind:,} rows in {native} stay behind, and readers of the copy are told so"
-        console.print(Text(told, style="yellow"))
-    if catalogue is not None:
-        console.print(catalogue_line(catalogue))
-    for line in _publish_summary(report):
-        console.print(line)
-
-
-def _published_table(partitions: Sequence[PublishedPartition]) -> Table:
+def _published_table(results: Sequence[WorkResult]) -> Table:
     texts, numbers = ("partition", "", "published as"), ("rows", "Parquet")
     table = lines_table(*texts, *numbers, " ", right=numbers, no_wrap={*texts, *numbers, " "})
-    for partition in partitions:
+    for result in results:
+        size = "-" if result.size_bytes is None else human_bytes(result.size_bytes)
         table.add_row(
-            Text(partition.name),
-            Text(partition.action, style=_PUBLISH_STYLES[partition.action]),
-            Text(partition.published_name or "-"),
-            f"{partition.rows:,}",
-            _published_size(partition),
-            partition.storage_class or "",
+            Text(visible(result.partition)),
+            Text(result.action, style=_STYLES[result.outcome]),
+            Text(visible(result.details["published_name"] or "-")),
+            f"{result.rows:,}",
+            f"from {size}" if result.details["is_size_of_columns"] and result.size_bytes else size,
+            result.details["storage_class"] or "",
         )
     return table
-
-
-def _published_size(partition: PublishedPartition) -> str:
-    if partition.parquet_size_bytes is not None:
-        return human_bytes(partition.parquet_size_bytes)
-    return "-" if partition.native_size_bytes is None else f"from {human_bytes(partition.native_size_bytes)}"
-
-
-def _publish_summary(report: PublishReport) -> list[Text]:
-    """Say what readers see now, and what it cost."""
-    partitions = plural(sum(partition.published_name is not None for partition in report.partitions), "partition")
-    contents = f"{partitions}, {report.rows:,} rows"
-    before = "" if report.previous_txn is None else f", after {report.previous_txn:,}"
-    if report.is_dry_run:
-        head = Text(f"would publish transaction {report.txn:,}{before}: {contents}")
-    elif report.is_committed:
-        head = Text(f"published transaction {report.txn:,}{before}: {contents}", style="green")
-    else:
-        head = Text(f"transaction {report.txn:,} is published already: {contents}", style="green")
-    cost = report.cost
-    verb = "would send" if report.is_dry_run else "sent"
-    if report.count("would convert"):
-        verb = "would send about"  # that much before the native partitions among it are compressed
-    requests = f"{plural(cost.write_count, 'write')} and {plural(cost.read_count, 'read')}"
-    sent = f"{verb} {human_bytes(cost.sent_bytes)} in {requests}"
-    if report.destination.startswith(_PRICED_SCHEMES):
-        sent += f": {_dollars(cost.dollars)}"
-        if cost.sent_bytes:
-            sent += f", and {_dollars(cost.dollars_per_month)} a month to store them"
-    return [head, Text(sent, style="dim")]
-
-
-def _dollars(amount: float) -> str:
-    """Write an amount; most runs cost less than a cent."""
-    if amount < _LEAST_DOLLARS:
-        return f"under ${_LEAST_DOLLARS}"
-    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"

@@ -6,32 +6,25 @@ import asyncio
 import os
 import sys
 import time
-from collections import Counter
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
 from coldparquet.cli.flags import price_table
 from coldparquet.cli.output import FAILED, print_json
-from coldparquet.cli.verb_output import counted, counted_bytes, counted_rows, print_published, print_report
+from coldparquet.cli.verb_output import VERBING, print_report, verb_progress
 from coldparquet.errors import InvalidInputError, NotFoundError
-from coldparquet.maintenance.pack import result_of_pack
-from coldparquet.options import ReadOptions
-from coldparquet.pipelines.model import PATTERN_CHARACTERS, PipelineReport, Place, WorkItem
+from coldparquet.pipelines.lakes import one_table
+from coldparquet.pipelines.model import PATTERN_CHARACTERS, PipelineReport, Place
 from coldparquet.pipelines.run import LocalEngine, run_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from coldparquet.maintenance.index import IndexJob
-    from coldparquet.maintenance.pack import PackJob
-    from coldparquet.maintenance.verify import VerifyJob
-    from coldparquet.pipelines.model import Engine, Job, WorkResult
-    from coldparquet.plan.advice import Severity
-    from coldparquet.publish.job import PublishJob
-    from coldparquet.write.compact_job import CompactJob
+    from coldparquet.pipelines.lakes import TableByTable
+    from coldparquet.pipelines.model import Engine, Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +62,10 @@ class VerbRun:
 
     def on_one_or_many(self) -> int:
         """Run it on one table, here, if that is what was named; else on lakes. Return the exit code."""
-        if len(self.lakes) > 1 or not self.engine.is_open or self.job.name not in _ON_TABLE:
+        if len(self.lakes) > 1 or not self.engine.is_open or self.job.name not in VERBING:
             return self.on_lakes()
         try:
-            return _ON_TABLE[self.job.name](self)
+            return asyncio.run(self._on_table())
         except NotFoundError as no_table:
             if no_table.kind not in _NO_TABLE_HERE and not PATTERN_CHARACTERS & set(self.lakes[0]):
                 raise
@@ -81,11 +74,29 @@ class VerbRun:
             except (NotFoundError, InvalidInputError):
                 raise no_table from None
 
+    async def _on_table(self) -> int:
+        job = cast("TableByTable", self.job)
+        place = Place(self.lakes[0], self.storage_options)
+        async with one_table(place, destination_options=self.destination_options) as table:
+            table.stores.prices = price_table(self.prices)
+            with verb_progress(job.name) as advance:
+                run = await job.on_table(table, advance)
+        report = PipelineReport(
+            job=job.name,
+            engine="local",
+            lakes=tuple(self.lakes),
+            is_dry_run=job.dry_run,
+            results=run.results,
+            notes=getattr(job.report(run), "notes", ()),
+            elapsed_s=time.monotonic() - self.started_s,
+        )
+        return self._tell(report, job.report(run).as_dict())
+
     def on_lakes(self) -> int:
         """Run it on all tables of the lakes."""
         if self.prices is not None:
             raise typer.BadParameter("it is for one table", param_hint="--prices")
-        with _started(self.engine) as started, counted(self.job.name, unit="items") as advance:
+        with _started(self.engine) as started, verb_progress(self.job.name, unit="items") as advance:
             report = asyncio.run(
                 run_pipeline(
                     self.job,
@@ -96,33 +107,15 @@ class VerbRun:
                     on_progress=advance,
                 )
             )
+        return self._tell(report, report.as_dict())
+
+    def _tell(self, report: PipelineReport, facts: Mapping[str, Any]) -> int:
+        """Print what became of everything, and return the exit code."""
         if self.as_json:
-            print_json(report.as_dict())
+            print_json(facts)
         else:
             print_report(report)
         return FAILED if report.count("failed") else 0
-
-    def tell(self, facts: Mapping[str, Any], results: tuple[WorkResult, ...], *, notes: tuple[str, ...] = ()) -> None:
-        """Print what became of one table: its report as JSON, or as text that of many would say."""
-        if self.as_json:
-            print_json(facts)
-            return
-        print_report(
-            PipelineReport(
-                job=self.job.name,
-                engine="local",
-                lakes=tuple(self.lakes),
-                is_dry_run=self.job.dry_run,
-                results=results,
-                notes=notes,
-                elapsed_s=time.monotonic() - self.started_s,
-            )
-        )
-
-    @property
-    def place(self) -> Place:
-        """The one table."""
-        return Place(self.lakes[0], self.storage_options)
 
 
 _NO_TABLE_HERE = frozenset({"NoPartitions", "NoTable"})
@@ -171,66 +164,3 @@ def _refuse_others(name: str, engine: EngineChoice) -> None:
         for flag, value in values.items():
             if other != name and value is not None:
                 raise typer.BadParameter(f"it is for --engine {other}", param_hint=flag)
-
-
-def _index(run: VerbRun) -> int:
-    job = cast("IndexJob", run.job)
-    with counted({"index": "indexing", "migrate": "migrating"}[job.name]) as advance:
-        report = asyncio.run(job.on_table(run.place, ReadOptions(), advance))
-    actions = Counter(partition.action for partition in report.partitions)
-    run.tell({**asdict(report), "counts": dict(actions)}, job.results(report), notes=report.notes)
-    has_failed = report.count("failed") or report.count_pages("failed") or report.has_misnamed
-    return FAILED if has_failed or any(finding.severity == "error" for finding in report.findings) else 0
-
-
-def _verify(run: VerbRun) -> int:
-    job = cast("VerifyJob", run.job)
-    with counted("verifying") as advance:
-        report = asyncio.run(job.on_table(run.place, ReadOptions(), advance))
-    severities: tuple[Severity, ...] = ("error", "warning", "advice")
-    run.tell({**asdict(report), "counts": {one: report.count(one) for one in severities}}, job.results(report))
-    return FAILED if report.count("error") else 0
-
-
-def _pack(run: VerbRun) -> int:
-    job = cast("PackJob", run.job)
-    with counted("packing") as advance:
-        report = asyncio.run(job.on_table(run.place, ReadOptions(), advance))
-    run.tell({**asdict(report), "packed": report.packed_count}, job.results(report))
-    return FAILED if report.action == "skipped" else 0
-
-
-def _compact(run: VerbRun) -> int:
-    job = cast("CompactJob", run.job)
-    with counted_rows("compacting") as advance:
-        report = asyncio.run(job.on_table(run.place, advance))
-    actions = Counter(partition.action for partition in report.partitions)
-    run.tell({**asdict(report), "counts": dict(actions)}, job.results(report), notes=report.notes)
-    return FAILED if report.count("failed") else 0
-
-
-def _publish(run: VerbRun) -> int:
-    job = cast("PublishJob", run.job)
-    destination = Place(job.destination, run.destination_options)
-    with counted_bytes("publishing") as advance:
-        report = asyncio.run(job.on_table(run.place, destination, advance, prices=price_table(run.prices)))
-    if run.as_json:
-        actions = Counter(partition.action for partition in report.partitions)
-        totals = {"rows": report.rows, "rows_left_behind": report.rows_left_behind, "counts": dict(actions)}
-        print_json({**asdict(report), **totals})
-    else:
-        table = WorkItem(lake=report.destination, table="")
-        catalogue = None if report.catalogue is None else result_of_pack(table, report.catalogue, is_renewed=True)
-        print_published(report, catalogue)
-    return FAILED if report.rows_left_behind else 0
-
-
-_ON_TABLE = {
-    "index": _index,
-    "migrate": _index,
-    "verify": _verify,
-    "pack": _pack,
-    "compact": _compact,
-    "publish": _publish,
-}
-"""How each verb is run on one table: its bar, its report as JSON, and its exit code."""

@@ -39,7 +39,10 @@ Partitions = Annotated[
 ]
 Purge = Annotated[bool, typer.Option("--purge", help="Afterwards remove versions that were replaced long enough ago.")]
 PurgeAfterHours = Annotated[
-    float, typer.Option(min=0, metavar="HOURS", help="How long readers may go on reading a version that was replaced.")
+    float,
+    typer.Option(
+        min=0, metavar="HOURS", help="With --purge: how long readers may go on reading a version that was replaced."
+    ),
 ]
 StorageClassAfter = Annotated[
     list[str] | None,
@@ -68,18 +71,26 @@ class RunFlags(StoreFlags):
         str | None,
         typer.Option(
             metavar="local|spark",
-            help="What runs the work: the processors of this machine if not given.",
+            help="What runs the work; local, the processors of this machine, if not given.",
             rich_help_panel=_ENGINE_PANEL,
         ),
     ] = None
     processes: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Of the engine local; one per processor.", rich_help_panel=_ENGINE_PANEL),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Worker processes of the engine local; one per processor if not given.",
+            rich_help_panel=_ENGINE_PANEL,
+        ),
     ] = None
     tasks: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Of the engine spark; at most 3 per core.", rich_help_panel=_ENGINE_PANEL
+            min=1,
+            metavar="N",
+            help="Tasks of the engine spark; at most 3 per core if not given.",
+            rich_help_panel=_ENGINE_PANEL,
         ),
     ] = None
     credentials: Annotated[
@@ -147,7 +158,8 @@ def index(
         typer.Option(
             min=0,
             metavar="KIB",
-            help="Put bloom filters into a sidecar if it then has at most this size, 64 if not given; otherwise it says where they are.",
+            help="Put bloom filters into sidecars that have at most this size with them, 64 if not given; other sidecars say"
+            " where in the Parquet file they are.",
         ),
     ] = None,
     dry_run: DryRun = False,
@@ -327,7 +339,10 @@ def tier(
         ),
     ] = None,
     restore_tier: Annotated[
-        str, typer.Option("--restore-tier", metavar="Expedited|Standard|Bulk", help="How fast.")
+        str,
+        typer.Option(
+            "--restore-tier", metavar="Expedited|Standard|Bulk", help="How fast restores are, and at which price."
+        ),
     ] = "Standard",
     restore_days: Annotated[
         int, typer.Option("--restore-days", min=1, metavar="DAYS", help="How long restored copies stay.")
@@ -365,7 +380,10 @@ def convert(
         str | None, typer.Option("--timestamp", metavar="COLUMN", help="Designated timestamp of new tables.")
     ] = None,
     partition_by: Annotated[
-        str | None, typer.Option("--partition-by", metavar="HOUR|DAY|WEEK|MONTH|YEAR", help="Of new tables; DAY.")
+        str | None,
+        typer.Option(
+            "--partition-by", metavar="HOUR|DAY|WEEK|MONTH|YEAR", help="Partitions of new tables; DAY if not given."
+        ),
     ] = None,
     symbol: Annotated[
         list[str] | None,
@@ -389,18 +407,6 @@ def convert(
         "dry_run": dry_run,
     }
     _run(context, job, lakes, run, destination_options=parse_storage_options(destination_option))
-
-
-pipeline = typer.Typer(
-    help="The former name of index, verify and the others over whole lakes; the same commands.",
-    epilog="Running one again does only what is left. Exits with 1 if anything failed.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-"""Below spark-submit: ``spark-submit .../pyspark_coldparquet/submit.py index s3://bucket/db``."""
-
-for command in (index, verify, migrate, pack, compact, publish_lakes, tier, convert):
-    pipeline.command(command.__name__.removesuffix("_lakes"))(command)
 
 
 def _run(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.decode.parquet_reader import ChunkLabel
-    from coldparquet.format.table_file_text import Utf8Strings
+    from coldparquet.format.binary import Utf8Strings
     from coldparquet.format.types import ArrowKind, ColumnType
     from coldparquet.options import ReadOptions
     from coldparquet.plan.literals import DomainValue

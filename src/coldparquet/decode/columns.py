@@ -59,7 +59,8 @@ if TYPE_CHECKING:
     from coldparquet.decode.arrow import TextAs
     from coldparquet.decode.virtual_file import ReadFiles, VirtualColumn, VirtualFile
     from coldparquet.format.page_headers import Page
-    from coldparquet.plan.model import Read, RowSelection
+    from coldparquet.plan.model import Read
+    from coldparquet.plan.selection import RowSelection
 
 
 _WRONG_INDEX = "the page index is wrong, or the file is damaged: read with ReadOptions(page_index='never')"

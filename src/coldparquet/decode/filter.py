@@ -38,8 +38,8 @@ from coldparquet.plan.bind import (
     ConstantUnlessNull,
     fields_of,
 )
-from coldparquet.plan.model import RowSelection
 from coldparquet.plan.predicate import And, Operator
+from coldparquet.plan.selection import RowSelection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

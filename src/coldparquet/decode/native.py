@@ -22,8 +22,8 @@ from coldparquet.decode.arrow import (
 )
 from coldparquet.decode.parquet_reader import RowsLabel, check_values
 from coldparquet.errors import InternalError, UnsupportedError
+from coldparquet.format.binary import UNIT_BYTES, utf16_to_utf8
 from coldparquet.format.native import INLINED_VALUE_OFFSET, MAX_INLINED_BYTES, EntryKind, VariableLayout, native_layout
-from coldparquet.format.table_file_text import UNIT_BYTES, utf16_to_utf8
 from coldparquet.format.type_codes import TypeTag, is_decimal
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.decode.arrow import TextAs
+    from coldparquet.format.binary import Utf8Strings
     from coldparquet.format.native import FixedLayout, Mask, Offsets
-    from coldparquet.format.table_file_text import Utf8Strings
     from coldparquet.format.types import ColumnType
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.model import FileRole, Read, StoredColumn

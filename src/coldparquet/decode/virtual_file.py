@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.format.parquet_schema import LeafSpec
-    from coldparquet.plan.model import Read, RowSelection, StoredColumn
+    from coldparquet.plan.model import Read, StoredColumn
+    from coldparquet.plan.selection import RowSelection
 
 
 def one_column_file(

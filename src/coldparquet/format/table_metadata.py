@@ -25,9 +25,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, UnsupportedError
-from coldparquet.format.binary import Record
+from coldparquet.format.binary import Record, encode_name, invalid, parse_name, truncated
 from coldparquet.format.partition_names import PartitionInterval
-from coldparquet.format.table_file_text import encode_name, invalid, parse_name, truncated
 from coldparquet.format.type_codes import TypeTag, is_nanosecond
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import partition_records as layout
+from coldparquet.format.binary import invalid, truncated
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.partition_records import NOT_STATED, PartitionRecord, PartitionRecords
-from coldparquet.format.table_file_text import invalid, truncated
 
 __all__ = ["Lag", "LeftBehind", "PartitionRecord", "PartitionRecords", "TableTransaction", "parse_txn", "parse_version"]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coldparquet.catalog.findings import Finding, finding_of_error
 from coldparquet.catalog.packed import CATALOGUE_FILE, CATALOGUE_REASON
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.decode.arrow import PLAIN_TEXT, compute, to_domain_value
@@ -28,7 +29,6 @@ from coldparquet.format.blooms import (
 from coldparquet.format.fetch import FetchedRanges
 from coldparquet.format.types import Comparison
 from coldparquet.options import MIB
-from coldparquet.plan.advice import Finding, finding_of_error
 from coldparquet.plan.answers import exact_bounds
 from coldparquet.plan.bind import BoundField, BoundIsNull
 from coldparquet.plan.coalesce import coalesce
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from coldparquet.format.catalogue_file import CatalogueIndex
     from coldparquet.format.pages import PartitionPages
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.maintenance.file_checks import PartitionCheck
     from coldparquet.plan.answers import ExactBounds
     from coldparquet.plan.bounds import Bounds
-    from coldparquet.plan.checks import PartitionCheck
     from coldparquet.plan.literals import DomainValue
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import StoredChecksum

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from coldparquet.catalog.discovery import discover
+from coldparquet.catalog.findings import Finding, with_remedy
 from coldparquet.catalog.other_layouts import refuse_inside_logged_table
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, partition_location
 from coldparquet.concurrency import both
 from coldparquet.errors import InvalidInputError
 from coldparquet.maintenance.index_pages import PagesIndexer, make_window_slots
-from coldparquet.maintenance.pack import renew_catalogue, renew_catalogues, result_of_pack
+from coldparquet.maintenance.pack import PackReport, renew_catalogues
 from coldparquet.maintenance.sidecars import IndexedPartition, PartitionIndexer
-from coldparquet.options import ReadOptions
-from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data
-from coldparquet.pipelines.model import Place, WorkItem, WorkPlan, WorkResult, nothing_to_do, work_on_partitions
-from coldparquet.plan.advice import with_remedy
+from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data, one_table
+from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, nothing_to_do
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.text import plural
 
@@ -29,12 +28,10 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.maintenance.index_pages import PagesAction
-    from coldparquet.maintenance.pack import PackReport
     from coldparquet.maintenance.sidecars import IndexAction
-    from coldparquet.options import StoreOptions
-    from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import LakeStores, Outcome
-    from coldparquet.plan.advice import Finding
+    from coldparquet.options import ReadOptions, StoreOptions
+    from coldparquet.pipelines.lakes import TableRun, TableToPlan
+    from coldparquet.pipelines.model import LakeStores, Outcome, WorkItem
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import ObjectInfo
 
@@ -48,7 +45,7 @@ class IndexReport:
     notes: tuple[str, ...] = ()
     """Directories that were not looked into, and what the sidecars lack, one sentence each."""
     findings: tuple[Finding, ...] = ()
-    """Files beside the partitions that nobody reads."""
+    """Files beside the partitions that no reader reads."""
     catalogue: PackReport | None = None
     """What became of the table's catalogue; None where there is none."""
 
@@ -65,6 +62,10 @@ class IndexReport:
         """Return how many ``_pages`` met this fate."""
         return sum(partition.pages is not None and partition.pages.action == action for partition in self.partitions)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data that ``json.dumps`` takes."""
+        return {**asdict(self), "counts": dict(Counter(partition.action for partition in self.partitions))}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundPartitions:
@@ -73,7 +74,7 @@ class FoundPartitions:
     locations: tuple[PartitionLocation, ...]
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
-    """Files beside the partitions that nobody reads."""
+    """Files beside the partitions that no reader reads."""
     is_table: bool = True
     """False for a single partition, which has no catalogue, and where there is nothing to do."""
 
@@ -123,106 +124,45 @@ class IndexJob(TableByTable):
         """Say why a partition is passed over; None where it is not."""
         return None
 
-    async def index(
-        self,
-        location: PartitionLocation,
-        *,
-        store: ObjectStore,
-        options: ReadOptions,
-        window_slots: asyncio.Semaphore,
-        is_sidecar_absent: bool = False,
-    ) -> IndexedPartition:
-        """Index one partition; only bugs raise. Requests: as :func:`index_table` says of one."""
-        excuse = self.excuse(location)
-        if excuse is not None:
-            return IndexedPartition(path=f"{location.directory_path}/{SIDECAR_FILE}", action="skipped", reason=excuse)
-        indexer = PartitionIndexer(
-            store,
-            options,
-            replaces="all" if self.force else self.replaces,
-            inline_bloom_bytes=self.inline_bloom_bytes,
-            dry_run=self.dry_run,
-        )
-        done = await indexer.index(location, is_sidecar_absent=is_sidecar_absent)
-        is_left_by_dry_run = done.is_stale and done.action != "written"
-        wants_pages = self.pages or self.force or done.is_stale
-        if not wants_pages or done.action in {"skipped", "failed"} or is_left_by_dry_run:
-            return done
-        pages = PagesIndexer(store, options, force=self.force, dry_run=self.dry_run, window_slots=window_slots)
-        return replace(done, pages=await (pages.index if self.pages else pages.renew)(location))
-
-    async def on_table(
-        self, place: Place, options: ReadOptions, on_progress: Callable[[IndexedPartition, int], None] | None
-    ) -> IndexReport:
-        """Do everything for one table, here."""
-        async with place.opened(max_concurrency=options.max_concurrency) as opened:
-            store, path = opened.stack.store, opened.path
-            found = await self.find(store, path)
-            index = partial(self.index, store=CheckedStore(store), options=options, window_slots=make_window_slots())
-            partitions = await work_on_partitions(
-                found.locations, index, at_once=options.max_concurrency, on_progress=on_progress
-            )
-            catalogue = None
-            if found.is_table and not self.dry_run:
-                changed = {
-                    done.path.split("/")[-2]
-                    for done in partitions
-                    if done.action == "written" or (done.pages is not None and done.pages.action == "written")
-                }
-                catalogue = await renew_catalogue(store, path.rstrip("/"), options, changed=changed, make=self.pack)
-        return IndexReport(
-            url=place.label,
-            partitions=partitions,
-            notes=(*found.notes, *_note_on_timestamps(partitions)),
-            findings=found.findings,
-            catalogue=catalogue,
-        )
-
-    def results(self, report: IndexReport) -> tuple[WorkResult, ...]:
-        """Say what became of one table as results of many say it."""
-        table = WorkItem(lake=report.url, table="")
-        catalogue = [] if report.catalogue is None else [result_of_pack(table, report.catalogue, is_renewed=True)]
-        return (
-            *(_unread(table, finding) for finding in report.findings),
-            *(_result(replace(table, partition=done.path.split("/")[-2]), done) for done in report.partitions),
-            *catalogue,
-        )
-
     async def plan_table(self, table: TableToPlan) -> WorkPlan:
         """Find the partitions, and those that are indexed already.
 
-        A listing tells which sidecars there are, and which were written after their Parquet files; those are kept without
-        looking into them, which ``verify`` does. Where there is none, each sidecar is looked at in its turn.
+        In a lake a listing tells which sidecars there are, and which were written after their Parquet files; those are kept
+        without looking into them, which ``verify`` does. Where there is none, and in a table that is named itself, each
+        sidecar is looked at in its turn.
 
-        Requests: those of :meth:`find`, and 1 listing per 1,000 objects.
+        Requests: those of :meth:`find`, and in a lake 1 listing per 1,000 objects.
         """
-        found, objects = await both(self.find(table.store, table.path), listed_objects(table))
-        plan = self.planned(table, found)
-        if objects is None or self.force:
-            return plan
-        kept = {item.partition for item in plan.items if self._is_indexed(f"{_directory(table, item)}/", objects)}
-        items = tuple(
-            replace(
-                item,
-                work={**item.work, "is_sidecar_absent": f"{_directory(table, item)}/{SIDECAR_FILE}" not in objects},
-            )
-            for item in plan.items
-            if item.partition not in kept
-        )
-        settled = tuple(nothing_to_do(item, "kept", None) for item in plan.items if item.partition in kept)
-        return replace(plan, items=items, settled=(*plan.settled, *settled))
-
-    def planned(self, table: TableToPlan, found: FoundPartitions) -> WorkPlan:
-        """Make one item per Parquet partition."""
-        items, settled = [], []
+        found, objects = await both(self.find(table.store, table.path), self._listed(table))
+        items, settled = [], [_unread(table.item, finding) for finding in found.findings]
         for location in found.locations:
             item = replace(table.item, partition=location.name, work=location_as_data(location, table.path))
-            if location.is_native:
-                settled.append(nothing_to_do(item, "skipped", "in QuestDB's native format"))
+            known = self._known(location, objects)
+            if known is not None:
+                settled.append(replace(nothing_to_do(item, known.action, known.reason), done=known))
             else:
-                items.append(item)
-        settled += [_unread(table.item, finding) for finding in found.findings]
-        return WorkPlan(items=tuple(items), settled=tuple(settled), notes=table.named(found.notes))
+                is_absent = objects is not None and f"{location.directory_path}/{SIDECAR_FILE}" not in objects
+                items.append(replace(item, work={**item.work, "is_sidecar_absent": is_absent and not self.force}))
+        return WorkPlan(
+            items=tuple(items),
+            settled=tuple(settled),
+            notes=table.named(found.notes),
+            tables=(table.item,) if found.is_table else (),
+            partitions=tuple(location.name for location in found.locations),
+        )
+
+    async def _listed(self, table: TableToPlan) -> Mapping[str, ObjectInfo] | None:
+        return None if table.is_alone else await listed_objects(table)
+
+    def _known(self, location: PartitionLocation, objects: Mapping[str, ObjectInfo] | None) -> IndexedPartition | None:
+        """Say what becomes of a partition if that is known without a request."""
+        path = f"{location.directory_path}/{SIDECAR_FILE}"
+        excuse = "in QuestDB's native format" if location.is_native else self.excuse(location)
+        if excuse is not None:
+            return IndexedPartition(path=path, action="skipped", reason=excuse)
+        if objects is None or self.force or not self._is_indexed(f"{location.directory_path}/", objects):
+            return None
+        return IndexedPartition(path=path, action="kept", sidecar_bytes=objects[path].size_bytes)
 
     def _is_indexed(self, prefix: str, objects: Mapping[str, ObjectInfo]) -> bool:
         """Tell whether everything that is asked for was written after the Parquet file, by the times of a listing."""
@@ -232,20 +172,40 @@ class IndexJob(TableByTable):
         return None not in times and times[0] == min(time for time in times if time is not None)
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
-        """Index one partition. Requests: as :func:`index_table` says of one."""
+        """Index one partition; only bugs raise. Requests: as :func:`index_table` says of one."""
         store, path = stores.table(item)
-        done = await self.index(
-            location_from_data(item.work, path),
-            store=CheckedStore(store),  # its own, which forgets with it which versions it saw
-            options=stores.read_options,
-            window_slots=await stores.once("window slots", _window_slots),
-            is_sidecar_absent=item.work.get("is_sidecar_absent", False),
+        checked = CheckedStore(store)  # its own, which forgets with it which versions it saw
+        location, options = location_from_data(item.work, path), stores.read_options
+        indexer = PartitionIndexer(
+            checked,
+            options,
+            replaces="all" if self.force else self.replaces,
+            inline_bloom_bytes=self.inline_bloom_bytes,
+            dry_run=self.dry_run,
         )
+        done = await indexer.index(location, is_sidecar_absent=item.work["is_sidecar_absent"])
+        is_left_by_dry_run = done.is_stale and done.action != "written"
+        wants_pages = self.pages or self.force or done.is_stale
+        if wants_pages and done.action not in {"skipped", "failed"} and not is_left_by_dry_run:
+            slots = await stores.once("window slots", _window_slots)
+            pages = PagesIndexer(checked, options, force=self.force, dry_run=self.dry_run, window_slots=slots)
+            done = replace(done, pages=await (pages.index if self.pages else pages.renew)(location))
         return _result(item, done)
 
     async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:
-        """Renew the catalogues of the tables in which something was written."""
+        """Renew the catalogues of the tables."""
         return () if self.dry_run else await renew_catalogues(results, plan, stores, make=self.pack)
+
+    def report(self, run: TableRun) -> IndexReport:
+        """Say what became of one table."""
+        partitions = run.done(IndexedPartition)
+        return IndexReport(
+            url=run.url,
+            partitions=partitions,
+            notes=(*run.notes, *_note_on_timestamps(partitions)),
+            findings=run.done(Finding),
+            catalogue=next(iter(run.done(PackReport)), None),
+        )
 
 
 def _note_on_timestamps(partitions: Sequence[IndexedPartition]) -> tuple[str, ...]:
@@ -269,11 +229,8 @@ def _unread(table: WorkItem, finding: Finding) -> WorkResult:
         action=finding.severity,
         reason=with_remedy(finding.message, finding.remedy),
         kind=finding.kind if is_error else None,
+        done=finding,
     )
-
-
-def _directory(table: TableToPlan, item: WorkItem) -> str:
-    return location_from_data(item.work, table.path).directory_path
 
 
 async def _window_slots() -> asyncio.Semaphore:
@@ -284,7 +241,7 @@ def _result(item: WorkItem, done: IndexedPartition) -> WorkResult:
     pages = done.pages
     actions = {done.action} | ({pages.action} if pages is not None else set())
     outcome: Outcome = "nothing to do"
-    if "failed" in actions:
+    if "failed" in actions or done.misnamed:
         outcome = "failed"
     elif actions & {"written", "would write"}:
         outcome = "done"
@@ -303,6 +260,7 @@ def _result(item: WorkItem, done: IndexedPartition) -> WorkResult:
             "is_stale": done.is_stale,
             "pages": None if pages is None else asdict(pages),
         },
+        done=done,
     )
 
 
@@ -351,7 +309,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         pack: Make the catalogue of the table where there is none; one that is there is renewed in any case. See
             :func:`coldparquet.maintenance.pack.pack_table`.
         inline_bloom_bytes: Bloom filters go into a sidecar that is written if it then has at most so many bytes, so that
-            whoever asks them needs no request beyond that for the sidecar; but every other question fetches them, too. None
+            those that ask them need no request beyond that for the sidecar; but every other question fetches them, too. None
             takes ``options.sidecar_prefix_bytes``: what comes with the first request anyway. See also ``pack``, which
             copies filters into the catalogue without that drawback.
         dry_run: Write nothing, but derive every sidecar that would be written.
@@ -370,5 +328,5 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         AccessError: The store refused the credentials for the listing.
     """
     job = IndexJob(pages=pages, force=force, pack=pack, inline_bloom_bytes=inline_bloom_bytes, dry_run=dry_run)
-    place = Place(url, storage_options, store_options, store)
-    return await job.on_table(place, options or ReadOptions(), on_progress)
+    async with one_table(Place(url, storage_options, store_options, store), options) as table:
+        return job.report(await job.on_table(table, on_progress))

@@ -13,8 +13,8 @@ from coldparquet.catalog.partition import Partition
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, ColdParquetError, NotFoundError
 from coldparquet.format.page_headers import WINDOW_BYTES, ChunkWalk, check_walked_pages
+from coldparquet.format.page_index import encode_pages_file, stated_etag
 from coldparquet.format.pages import chunk_places, join_pages
-from coldparquet.format.pages_file import encode_pages_file, stated_etag
 from coldparquet.options import KIB
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.requests import RangeRequest, is_lasting_etag

@@ -11,7 +11,7 @@ from coldparquet.errors import NotFoundError
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.partition_records import DELTA_BIT
 from coldparquet.maintenance.index import FoundPartitions, IndexJob
-from coldparquet.options import ReadOptions, StoreOptions
+from coldparquet.pipelines.lakes import one_table
 from coldparquet.pipelines.model import Place
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.maintenance.index import IndexReport
     from coldparquet.maintenance.sidecars import IndexedPartition
+    from coldparquet.options import ReadOptions, StoreOptions
     from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import WorkPlan
     from coldparquet.storage.base import ObjectStore
 
 
@@ -50,9 +50,8 @@ class MigrateJob(IndexJob):
             return _nothing_to_migrate("nothing to do: a table that is not partitioned has no Parquet partitions")
         return FoundPartitions(locations=discovery.locations, notes=discovery.notes, is_table=bool(discovery.locations))
 
-    async def plan_table(self, table: TableToPlan) -> WorkPlan:
-        """Find the partitions that ``_txn`` names. Requests: those of a listing and the table files."""
-        return self.planned(table, await self.find(table.store, table.path))
+    async def _listed(self, table: TableToPlan) -> None:  # noqa: ARG002 - it trusts no times, as QuestDB does not
+        return None
 
     def excuse(self, location: PartitionLocation) -> str | None:
         """Say why QuestDB's own migration passes over a partition (note section 6.1)."""
@@ -123,4 +122,5 @@ async def migrate_table(  # noqa: PLR0913 - what can be told is told by name
         StorageError: The store failed, or the table files kept changing.
     """
     job = MigrateJob(force=force, pack=pack, dry_run=dry_run)
-    return await job.on_table(Place(url, storage_options, store_options, store), options or ReadOptions(), on_progress)
+    async with one_table(Place(url, storage_options, store_options, store), options) as table:
+        return job.report(await job.on_table(table, on_progress))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.packed import CATALOGUE_FILE, CATALOGUE_REASON
-from coldparquet.concurrency import gather_or_cancel, map_or_cancel
+from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import (
     ColdParquetError,
     InternalError,
@@ -29,9 +29,8 @@ from coldparquet.maintenance.packed_entries import (
     read_blooms,
     read_entry,
 )
-from coldparquet.options import ReadOptions, StoreOptions
-from coldparquet.pipelines.lakes import TableByTable
-from coldparquet.pipelines.model import Place, WorkItem, WorkPlan, WorkResult
+from coldparquet.pipelines.lakes import TableByTable, one_table
+from coldparquet.pipelines.model import Place, WorkPlan, WorkResult
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.transfer import read_whole
 from coldparquet.text import few_names
@@ -41,18 +40,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from coldparquet.catalog.table_files import PartitionLocation
-    from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import LakeStores, Outcome
+    from coldparquet.options import ReadOptions, StoreOptions
+    from coldparquet.pipelines.lakes import TableRun, TableToPlan
+    from coldparquet.pipelines.model import LakeStores, Outcome, WorkItem
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import FetchedRange
 
 
 DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
-"""Filters of more bytes are not packed: whoever renews the catalogue writes all of them anew."""
+"""Filters of more bytes are not packed: each renewal of the catalogue writes all of them anew."""
 
 
 PackAction = Literal["written", "would write", "unchanged", "skipped", "failed"]
 """``unchanged``: the catalogue that is there says the same. ``skipped``: there is nothing to pack."""
+
+_TABLES_AT_ONCE = 16
 
 _NOT_USED_HERE = "readers use it in copies on S3, not here, where no listing tells versions"
 
@@ -75,7 +77,7 @@ class PackReport:
     url: str
     action: PackAction
     catalogue_bytes: int | None = None
-    """Size of the catalogue; None where there is none, or nobody knows."""
+    """Size of the catalogue; None where there is none, or it is not known."""
     bloom_bytes: int = 0
     """Bytes of the bloom filters in it."""
     left_out_bloom_bytes: int = 0
@@ -90,6 +92,10 @@ class PackReport:
         """How many partitions are in the catalogue."""
         return sum(partition.sidecar_bytes is not None for partition in self.partitions)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data that ``json.dumps`` takes."""
+        return {**asdict(self), "packed": self.packed_count}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackJob(TableByTable):
@@ -97,25 +103,12 @@ class PackJob(TableByTable):
 
     name: ClassVar[str] = "pack"
     items_at_once: ClassVar[int] = 4
+    tells_of_items: ClassVar[bool] = False
 
     bloom_limit_bytes: int = DEFAULT_LIMIT_BYTES
     """Leave the bloom filters of a table out if they are more."""
     dry_run: bool = False
     """Write nothing; say what would be written."""
-
-    async def on_table(
-        self, place: Place, options: ReadOptions, on_progress: Callable[[str, int], None] | None
-    ) -> PackReport:
-        """Pack one table, here."""
-        async with place.opened(max_concurrency=options.max_concurrency) as opened:
-            report = await self._pack(opened.stack.store, opened.path.rstrip("/"), options, on_progress)
-        return replace(report, url=place.label)
-
-    async def _pack(
-        self, store: ObjectStore, path: str, options: ReadOptions, on_progress: Callable[[str, int], None] | None
-    ) -> PackReport:
-        packing = _Packing(store, path, options, dry_run=self.dry_run, on_progress=on_progress)
-        return await packing.pack(await packing.existing(), changed=None, bloom_limit_bytes=self.bloom_limit_bytes)
 
     async def plan_table(self, table: TableToPlan) -> WorkPlan:
         """Pack it as a whole. No request."""
@@ -124,17 +117,14 @@ class PackJob(TableByTable):
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Pack one table. Requests: those of :func:`pack_table`."""
         store, path = stores.table(item)
-        report = await self._pack(store, path, stores.read_options, None)
-        return self._result(item, report)
-
-    def results(self, report: PackReport) -> tuple[WorkResult, ...]:
-        """Say what became of one table as results of many say it."""
-        return (self._result(WorkItem(lake=report.url, table=""), report),)
-
-    @staticmethod
-    def _result(item: WorkItem, report: PackReport) -> WorkResult:
-        done = result_of_pack(item, report)
+        packing = _Packing(store, path, stores.read_options, dry_run=self.dry_run, on_progress=stores.on_progress)
+        report = await packing.pack(await packing.existing(), changed=None, bloom_limit_bytes=self.bloom_limit_bytes)
+        done = result_of_pack(item, replace(report, url=item.table_url))
         return replace(done, outcome="failed", kind="NothingToPack") if report.action == "skipped" else done
+
+    def report(self, run: TableRun) -> PackReport:
+        """Say what became of one table."""
+        return run.done(PackReport)[0]
 
 
 def result_of_pack(item: WorkItem, report: PackReport, *, is_renewed: bool = False) -> WorkResult:
@@ -157,6 +147,7 @@ def result_of_pack(item: WorkItem, report: PackReport, *, is_renewed: bool = Fal
             "left_out_bloom_bytes": report.left_out_bloom_bytes,
             "left_out": {reason: few_names(names) for reason, names in left_out.items()},
         },
+        done=report,
     )
 
 
@@ -178,7 +169,7 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
 
     Readers of stores that list versions (S3) find it by themselves, and check every entry: where the table has a ``_txn``,
     against what that says of the partition's directory, size and rows, else against the versions of its objects in a listing.
-    So an old one is of less use, but not wrong, unless somebody puts another file of the same size and rows under the same
+    So an old one is of less use, but not wrong, unless a program puts another file of the same size and rows under the same
     ``_txn``, after which one has to run ``coldparquet index --force``. Readers of local disks and other stores pass by.
     It appears complete or not at all, and nothing else is written.
 
@@ -187,7 +178,8 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     1 to write, none if nothing is new.
     """
     job = PackJob(bloom_limit_bytes=bloom_limit_bytes, dry_run=dry_run)
-    return await job.on_table(Place(url, storage_options, store_options, store), options or ReadOptions(), on_progress)
+    async with one_table(Place(url, storage_options, store_options, store), options) as table:
+        return job.report(await job.on_table(table, on_progress))
 
 
 async def renew_catalogue(  # noqa: PLR0913 - what can be told is told by name
@@ -220,30 +212,23 @@ async def renew_catalogue(  # noqa: PLR0913 - what can be told is told by name
 async def renew_catalogues(
     results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores, *, make: bool
 ) -> tuple[WorkResult, ...]:
-    """Renew the catalogue of every table in which partitions were written, or of all tables of the plan.
+    """Renew the catalogues of the tables of a plan, by what became of their partitions.
 
     Requests: those of :func:`~coldparquet.maintenance.pack.renew_catalogue` for each of these tables.
     """
-    changed: dict[str, set[str]] = {item.table_url: set() for item in plan.items} if make else {}
+    changed: dict[str, set[str]] = {table.table_url: set() for table in plan.tables}
     for result in results:
-        if result.outcome == "done" and result.partition:
-            changed.setdefault(result.table, set()).add(result.details.get("directory", result.partition))
-    items = {item.table_url: item for item in plan.items}
-    whole_tables = {item.table_url for item in plan.items if item.work.get("is_whole_table")}
+        if result.outcome == "done" and result.partition and result.table in changed:
+            changed[result.table].add(result.details.get("directory", result.partition))
 
-    async def renew(item: WorkItem, directories: set[str]) -> WorkResult | None:
-        store, path = stores.table(item)
+    async def renew(table: WorkItem) -> WorkResult | None:
+        store, path = stores.table(table)
+        directories = changed[table.table_url]
         report = await renew_catalogue(store, path, stores.read_options, changed=directories, make=make)
-        if report is None:
-            return None
-        return result_of_pack(item, report, is_renewed=True)
+        return None if report is None else result_of_pack(table, report, is_renewed=True)
 
-    renewals = [
-        renew(items[table], directories)
-        for table, directories in changed.items()
-        if table in items and table not in whole_tables
-    ]
-    return tuple(result for result in await gather_or_cancel(renewals) if result is not None)
+    renewals = await map_or_cancel(renew, plan.tables, at_once=_TABLES_AT_ONCE)
+    return tuple(result for result in renewals if result is not None)
 
 
 class _Packing:

@@ -115,7 +115,7 @@ def _cut_out(
 
 
 def has_blooms(data: bytes) -> bool:
-    """Tell whether a catalogue holds bloom filters; of a damaged one nobody knows, and it is made as if it were new."""
+    """Tell whether a catalogue holds bloom filters; of a damaged one that is unknown, and it is made as if it were new."""
     try:
         return parse_catalogue_index(data, path=None).blooms_range is not None
     except (FormatError, UnsupportedError):
@@ -210,7 +210,7 @@ def _lasting_etag(listed: Mapping[str, ObjectInfo], name: str) -> str | None:
 
 
 def _why_unusable(listed: Mapping[str, ObjectInfo], sidecar: Sidecar) -> str | None:
-    """Say why nobody could tell later, without a transaction, that a sidecar is still the right one; None if they could."""
+    """Say why no reader could tell later, without a transaction, that a sidecar is still the right one; None if one could."""
     if _lasting_etag(listed, DATA_FILE) is None or _lasting_etag(listed, SIDECAR_FILE) is None:
         return "without a _txn readers check entries by the versions of objects, which this store does not list"
     size_bytes = listed[DATA_FILE].size_bytes

@@ -11,6 +11,7 @@ from coldparquet.catalog.discovery import (
     advice_for_misnamed,
     raise_what_is_missing,
 )
+from coldparquet.catalog.findings import Finding, finding_of_error
 from coldparquet.catalog.packed import CATALOGUE_FILE
 from coldparquet.catalog.pages import look_up_pages_file
 from coldparquet.catalog.partition import look_up_sidecar, shorter_than_committed
@@ -27,8 +28,7 @@ from coldparquet.format.fetch import FooterFetch
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar, verify_chain
 from coldparquet.maintenance.deep_check import PACK_AGAIN, check_data
-from coldparquet.plan.advice import Finding, finding_of_error
-from coldparquet.plan.checks import check_partition
+from coldparquet.maintenance.file_checks import check_partition
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.text import few_names
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.maintenance.deep_check import DeepCheck, PartitionBlooms
+    from coldparquet.maintenance.file_checks import PartitionCheck
     from coldparquet.options import ReadOptions
-    from coldparquet.plan.checks import PartitionCheck
     from coldparquet.storage.base import ObjectStore
 
 
@@ -83,7 +83,7 @@ class VerifiedPartition:
     row_groups: int | None
     """None unless the footer was read."""
     parquet_size_bytes: int | None
-    """Size of the Parquet file that counts; None where nobody states it."""
+    """Size of the Parquet file that counts; None where nothing states it."""
     unused_bytes: int | None
     """Dead bytes in it, as its writer noted them; None unless the footer was read."""
     other_bytes: int | None

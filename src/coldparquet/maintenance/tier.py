@@ -13,14 +13,13 @@ from coldparquet.catalog.pages import PAGES_FILE, look_up_pages_file, parse_page
 from coldparquet.catalog.partition import look_up_sidecar
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, InvalidInputError
+from coldparquet.format.page_index import encode_pages_file
 from coldparquet.format.pages import chunk_places
-from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.maintenance.pack import renew_catalogues
 from coldparquet.options import KIB, RestoreTerms
 from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data
 from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, nothing_to_do
-from coldparquet.prices import BYTES_PER_PRICED_GB, STANDARD, PriceTable
-from coldparquet.publish.source import parse_storage_class_rule, storage_class_of
+from coldparquet.prices import BYTES_PER_PRICED_GB, STANDARD, PriceTable, parse_storage_class_rule, storage_class_of
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.refusals import classes_unsupported
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.pipelines.lakes import TableToPlan
     from coldparquet.pipelines.model import LakeStores
-    from coldparquet.publish.source import StorageClassRule
+    from coldparquet.prices import StorageClassRule
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import ObjectInfo
 
@@ -50,7 +49,7 @@ class TierJob(TableByTable):
 
     A file is moved by a copy onto itself inside of the store: no byte passes through here. Sidecars and table files, which
     every reader needs, stay where they are. Where the copy has another ETag, a ``_pages`` beside it is made to name that;
-    readers that have the table open plan once more. A run that is killed between the two leaves a ``_pages`` that nobody
+    readers that have the table open plan once more. A run that is killed between the two leaves a ``_pages`` that no reader
     uses, which ``coldparquet index --pages`` writes anew.
 
     What is left to do follows from a listing, which tells the class of every object. Dollars are those of the requests and of
@@ -139,7 +138,9 @@ class TierJob(TableByTable):
     async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:
         """Renew the catalogues of tables in which files have other ETags now."""
         changed = [result for result in results if result.details.get("has_new_etag")]
-        return await renew_catalogues(changed, plan, stores, make=False)
+        places = {result.table for result in changed}
+        tables = {item.table_url: replace(item, partition="") for item in plan.items if item.table_url in places}
+        return await renew_catalogues(changed, replace(plan, tables=tuple(tables.values())), stores, make=False)
 
     async def _decide(
         self, table: TableToPlan, location: PartitionLocation, objects: Mapping[str, ObjectInfo], now_s: float

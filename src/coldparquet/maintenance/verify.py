@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+import hashlib
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from coldparquet.catalog.caches import NO_CACHES
 from coldparquet.catalog.catalogue import Catalogue
@@ -13,6 +14,7 @@ from coldparquet.catalog.discovery import (
     discover,
     unnamed_directories,
 )
+from coldparquet.catalog.findings import Finding, finding_of_error
 from coldparquet.catalog.other_layouts import (
     at_other_times,
     refuse_inside_logged_table,
@@ -27,12 +29,11 @@ from coldparquet.errors import (
     FormatError,
     UnsupportedError,
 )
+from coldparquet.format.partition_names import EARLIEST_NS
 from coldparquet.maintenance.deep_check import PACK_AGAIN, ReadPackedBlooms, read_packed_blooms
 from coldparquet.maintenance.partition_check import PackedEntry, Verification, VerifiedPartition
-from coldparquet.options import ReadOptions, StoreOptions
-from coldparquet.pipelines.lakes import TableByTable, location_as_data, location_from_data
-from coldparquet.pipelines.model import Place, WorkItem, WorkPlan, WorkResult, work_on_partitions
-from coldparquet.plan.advice import Finding, finding_of_error
+from coldparquet.pipelines.lakes import TableByTable, location_as_data, location_from_data, one_table
+from coldparquet.pipelines.model import Place, WorkPlan, WorkResult
 from coldparquet.plan.columns import columns_left_out, match_columns, table_columns_of_metadata, unified_columns
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.text import few_names
@@ -41,12 +42,13 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from coldparquet.catalog.findings import Severity
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.table_metadata import TableMetadata
-    from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import LakeStores
-    from coldparquet.plan.advice import Severity
+    from coldparquet.options import ReadOptions, StoreOptions
+    from coldparquet.pipelines.lakes import TableRun, TableToPlan
+    from coldparquet.pipelines.model import LakeStores, WorkItem
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import Listing
 
@@ -57,15 +59,24 @@ class OpenedCatalogue:
 
     catalogue: Catalogue
     blooms: ReadPackedBlooms
+    locations: tuple[PartitionLocation, ...] = ()
+    """The partitions that are looked up together; none where each is looked up by itself."""
 
     @classmethod
-    async def read(cls, store: ObjectStore, path: str, *, blooms: Literal["none", "index", "all"]) -> OpenedCatalogue:
+    async def read(
+        cls,
+        store: ObjectStore,
+        path: str,
+        *,
+        blooms: Literal["none", "index", "all"],
+        locations: tuple[PartitionLocation, ...] = (),
+    ) -> OpenedCatalogue:
         """Read it, or find that there is none. 1 request, more for one above 512 KiB; and those of its bloom filters."""
         catalogue = Catalogue(await fetch_catalogue(store, path), NO_CACHES.above(CheckedStore(store)))
-        if blooms == "none":
-            return cls(catalogue=catalogue, blooms=ReadPackedBlooms())
-        read = await read_packed_blooms(store, catalogue.file, deep=blooms == "all")
-        return cls(catalogue=catalogue, blooms=read)
+        read = ReadPackedBlooms()
+        if blooms != "none":
+            read = await read_packed_blooms(store, catalogue.file, deep=blooms == "all")
+        return cls(catalogue=catalogue, blooms=read, locations=locations)
 
     def findings(self, locations: Sequence[PartitionLocation]) -> tuple[Finding, ...]:
         """Say what is wrong with the catalogue as a whole."""
@@ -80,10 +91,6 @@ class OpenedCatalogue:
         found = await self.catalogue.look_up(locations)
         of_partition = self.blooms.of_partition
         return {name: PackedEntry(lookup=lookup, blooms=of_partition.get(name)) for name, lookup in found.items()}
-
-
-_DEEP_AT_ONCE = 4
-"""Partitions that are read whole at the same time: each takes 32 MiB and a temporary file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +109,11 @@ class VerifyReport:
         """Return how many findings of this severity there are, in the table and in all partitions."""
         of_partitions = (finding for partition in self.partitions for finding in partition.findings)
         return sum(finding.severity == severity for finding in (*self.findings, *of_partitions))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data that ``json.dumps`` takes."""
+        severities: tuple[Severity, ...] = ("error", "warning", "advice")
+        return {**asdict(self), "counts": {severity: self.count(severity) for severity in severities}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,67 +191,41 @@ class VerifyJob(TableByTable):
     @property
     def items_at_once(self) -> int:
         """Few where all data is read: a partition takes 32 MiB and a temporary file, and decoding it keeps a processor busy."""
-        return 2 if self.deep else 32
+        return 4 if self.deep else 32
 
-    async def on_table(
-        self, place: Place, options: ReadOptions, on_progress: Callable[[VerifiedPartition, int], None] | None
-    ) -> VerifyReport:
-        """Check one table, here, and its columns as well."""
-        async with place.opened(max_concurrency=options.max_concurrency) as opened:
-            store, path = opened.stack.store, opened.path
-            found, catalogue = await self._find(store, path, is_read_whole=self.deep)
-            entries = {} if catalogue is None else await catalogue.entries(found.locations)
-            checked = CheckedStore(store)
-            described: dict[str, Sidecar] = {}
-
-            async def verify(location: PartitionLocation) -> VerifiedPartition:
-                entry, is_missing = entries.get(location.name), location.name in found.missing
-                done = Verification(location, checked, options, packed=entry, is_missing=is_missing, deep=self.deep)
-                await done.run()
-                if done.sidecar is not None:
-                    described[location.name] = done.sidecar
-                return done.result()
-
-            at_once = min(options.max_concurrency, _DEEP_AT_ONCE) if self.deep else options.max_concurrency
-            verified = await work_on_partitions(found.locations, verify, at_once=at_once, on_progress=on_progress)
-        sidecars = [described[name] for location in found.locations if (name := location.name) in described]
-        columns = await asyncio.to_thread(_column_findings, found.metadata, sidecars, are_all=self.partitions is None)
-        findings = (*found.findings, *columns)
-        return VerifyReport(url=place.label, source=found.source, partitions=verified, findings=findings)
-
-    async def _find(
-        self, store: ObjectStore, path: str, *, is_read_whole: bool
-    ) -> tuple[VerifiableTable, OpenedCatalogue | None]:
-        """Find the partitions, and what is wrong with the table as a whole; and its catalogue.
+    async def plan_table(self, table: TableToPlan) -> WorkPlan:
+        """Find the partitions, and check what is about a table as a whole.
 
         Requests: those of :func:`find_verifiable`; 1 or more for a catalogue.
         """
+        store, path, stores = table.store, table.path, table.stores
         found = await find_verifiable(store, path)
-        found = replace(found, locations=chosen_partitions(found.locations, self.partitions, path))
-        path = path.rstrip("/")
-        if any(path in {location.directory_path, location.data_path} for location in found.locations):
-            return found, None
-        catalogue = await OpenedCatalogue.read(store, path, blooms="all" if is_read_whole else "index")
-        return replace(found, findings=(*found.findings, *catalogue.findings(found.locations))), catalogue
-
-    async def plan_table(self, table: TableToPlan) -> WorkPlan:
-        """Find the partitions, and check what is about a table as a whole."""
-        found, _ = await self._find(table.store, table.path, is_read_whole=self.deep and not self.dry_run)
+        locations = chosen_partitions(found.locations, self.partitions, path)
+        findings = found.findings
+        if all(path not in {location.directory_path, location.data_path} for location in locations):
+            blooms: Literal["index", "all"] = "all" if self.deep and not self.dry_run else "index"
+            catalogue = await OpenedCatalogue.read(store, path, blooms=blooms, locations=locations)
+            findings = (*findings, *catalogue.findings(locations))
+            if table.is_alone:  # of many tables they would take much memory
+                stores.remember(("catalogue", path), catalogue)
+        stores.remember(("columns", table.item.table_url), _SeenColumns(metadata=found.metadata))
         items = tuple(
             replace(
                 table.item,
                 partition=location.name,
                 cost_bytes=location.committed_size_bytes or 0,
                 work={
-                    "location": location_as_data(location, table.path),
+                    "location": location_as_data(location, path),
                     "is_missing": location.name in found.missing,
                 },
             )
-            for location in found.locations
+            for location in locations
         )
-        about_table = result_of_findings(table.item, found.findings, source=found.source)
+        about_table = result_of_findings(table.item, findings, source=found.source)
+        about_table = replace(about_table, done=AboutTable(source=found.source, findings=findings))
         if not self.dry_run:
-            return WorkPlan(items=items, settled=(about_table,))
+            names = tuple(item.partition for item in items)
+            return WorkPlan(items=items, settled=(about_table,), tables=(table.item,), partitions=names)
         not_checked = (
             WorkResult(table=item.table_url, partition=item.partition, outcome="done", action="would verify")
             for item in items
@@ -250,31 +236,17 @@ class VerifyJob(TableByTable):
         """Check one partition. Requests: see :class:`Verification`; 1 per table and process for a catalogue."""
         store, path = stores.table(item)
         location = location_from_data(item.work["location"], path)
-        entries: dict[str, PackedEntry] = {}
-        if location.directory_path != path:
-            blooms: Literal["none", "all"] = "all" if self.deep else "none"
-            catalogue = await stores.once(("catalogue", path), lambda: OpenedCatalogue.read(store, path, blooms=blooms))
-            entries = await catalogue.entries([location])
-        verification = Verification(
-            location,
-            CheckedStore(store),
-            stores.read_options,
-            packed=entries.get(location.name),
-            is_missing=item.work["is_missing"],
-            deep=self.deep,
-        )
+        packed = None
+        if path not in {location.directory_path, location.data_path}:
+            packed = await self._packed(location, store, path, stores)
+        verification = self._verification(item, location, stores, packed=packed, deep=self.deep)
         await verification.run()
-        return self.result(item, verification.result())
-
-    def results(self, report: VerifyReport) -> tuple[WorkResult, ...]:
-        """Say what became of one table as results of many say it."""
-        table = WorkItem(lake=report.url, table="")
-        about_table = result_of_findings(table, report.findings, source=report.source)
-        return about_table, *(self.result(replace(table, partition=done.name), done) for done in report.partitions)
-
-    def result(self, item: WorkItem, done: VerifiedPartition) -> WorkResult:
-        """Say what was found about one partition as other results do."""
-        return result_of_findings(
+        columns = None
+        if verification.sidecar is not None:
+            seen = await stores.once(("columns", item.table_url), _SeenColumns.new)
+            columns = seen.add(location, verification.sidecar)
+        done = verification.result()
+        result = result_of_findings(
             item,
             done.findings,
             rows=done.rows,
@@ -284,7 +256,106 @@ class VerifyJob(TableByTable):
             row_groups=done.row_groups,
             checksum=done.checksum,
             read_bytes=done.read_bytes,
+            columns=columns,
         )
+        return replace(result, done=done)
+
+    async def _packed(
+        self, location: PartitionLocation, store: ObjectStore, path: str, stores: LakeStores
+    ) -> PackedEntry | None:
+        """Return the entry of a partition in the catalogue, which this process reads once."""
+        blooms: Literal["none", "all"] = "all" if self.deep else "none"
+        catalogue = await stores.once(("catalogue", path), lambda: OpenedCatalogue.read(store, path, blooms=blooms))
+        if catalogue.locations:
+            entries = await stores.once(("entries", path), lambda: catalogue.entries(catalogue.locations))
+        else:
+            entries = await catalogue.entries([location])
+        return entries.get(location.name)
+
+    @staticmethod
+    def _verification(
+        item: WorkItem, location: PartitionLocation, stores: LakeStores, *, packed: PackedEntry | None, deep: bool
+    ) -> Verification:
+        checked, options = CheckedStore(stores.table(item)[0]), stores.read_options
+        is_missing = item.work["is_missing"]
+        return Verification(location, checked, options, packed=packed, is_missing=is_missing, deep=deep)
+
+    async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:
+        """Compare the columns of the partitions of each table with each other.
+
+        Requests: those of checking one partition, for each description of columns that only other processes have seen.
+        """
+        return tuple(
+            [
+                replace(result_of_findings(table, findings), done=AboutTable(source=None, findings=findings))
+                for table in plan.tables
+                if (findings := await self._compare_columns(table, results, plan, stores))
+            ]
+        )
+
+    async def _compare_columns(
+        self, table: WorkItem, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores
+    ) -> tuple[Finding, ...]:
+        seen = await stores.once(("columns", table.table_url), _SeenColumns.new)
+        columns = {result.partition: result.details["columns"] for result in results if result.table == table.table_url}
+        newest: dict[str, WorkItem] = {}
+        for item in plan.items:
+            if item.table_url == table.table_url and columns.get(item.partition) is not None:
+                newest[columns[item.partition]] = last = item
+        if not newest or (seen.metadata is None and self.partitions is not None):
+            return ()
+        for mark, item in newest.items():
+            if mark not in seen.sidecars:
+                location = location_from_data(item.work["location"], stores.table(item)[1])
+                verification = self._verification(item, location, stores, packed=None, deep=False)
+                await verification.run()
+                if verification.sidecar is not None:
+                    seen.add(location, verification.sidecar)
+        described = {mark: seen.sidecars[mark] for mark in newest if mark in seen.sidecars}
+        newest_sidecar = described.get(columns[last.partition])
+        if newest_sidecar is None:
+            return ()  # it was replaced since
+        found = await asyncio.to_thread(_column_findings, seen.metadata, newest_sidecar, tuple(described.values()))
+        return tuple(found)
+
+    def report(self, run: TableRun) -> VerifyReport:
+        """Say what was found in one table."""
+        about, *others = run.done(AboutTable)
+        findings = (*about.findings, *(finding for one in others for finding in one.findings))
+        partitions = run.done(VerifiedPartition)
+        return VerifyReport(url=run.url, source=about.source or "", partitions=partitions, findings=findings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AboutTable:
+    """What was found about a table as a whole."""
+
+    source: str | None
+    findings: tuple[Finding, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _SeenColumns:
+    """The descriptions of columns in the partitions of one table that this process has seen."""
+
+    metadata: TableMetadata | None = None
+    sidecars: dict[str, Sidecar] = field(default_factory=dict)
+    """The newest of each description, by its mark."""
+    _starts: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    async def new(cls) -> Self:
+        return cls()
+
+    def add(self, location: PartitionLocation, sidecar: Sidecar) -> str:
+        """Keep a sidecar if it is the newest of those with the same columns; return the mark of these columns."""
+        descriptors = [sidecar.column(index) for index in range(sidecar.column_count)]
+        described = repr((descriptors, sorted(sidecar.foreign_annotations.items())))
+        mark = hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
+        start_ns = EARLIEST_NS if location.directory is None else location.directory.start_ns
+        if start_ns >= self._starts.get(mark, EARLIEST_NS):
+            self.sidecars[mark], self._starts[mark] = sidecar, start_ns
+        return mark
 
 
 def result_of_findings(
@@ -346,7 +417,7 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
 
     Args:
         url: A table directory, a directory of partitions, a partition directory or a Parquet file: any fsspec URL, or
-            a local path. Of a partition alone nobody knows what its table's ``_txn`` says.
+            a local path. Of a partition alone it is not known what its table's ``_txn`` says.
         partitions: Names of the partitions to check, with or without their version suffix; None for all.
         deep: Whether to read every byte of the Parquet files as well, and compare all values with what is claimed of them.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
@@ -366,19 +437,18 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
         StorageError: The table files kept changing while they were read.
     """
     job = VerifyJob(deep=deep, partitions=None if partitions is None else tuple(partitions))
-    return await job.on_table(Place(url, storage_options, store_options, store), options or ReadOptions(), on_progress)
+    async with one_table(Place(url, storage_options, store_options, store), options) as table:
+        return job.report(await job.on_table(table, on_progress))
 
 
-def _column_findings(metadata: TableMetadata | None, described: Sequence[Sidecar], *, are_all: bool) -> list[Finding]:
+def _column_findings(metadata: TableMetadata | None, newest: Sidecar, described: Sequence[Sidecar]) -> list[Finding]:
     """Compare the columns of partitions, oldest first, with those of the table: of ``_meta``, else of the newest of all."""
-    if not described or (metadata is None and not are_all):
-        return []
     try:
-        columns = table_columns_of_metadata(metadata) if metadata else unified_columns(described[-1])
+        columns = table_columns_of_metadata(metadata) if metadata else unified_columns(newest)
     except UnsupportedError as error:  # two have the same name
         return [finding_of_error(error)]
     findings: dict[tuple[str, str], Finding] = {}
-    for sidecar in reversed({sidecar.schema: sidecar for sidecar in described}.values()):
+    for sidecar in reversed(described):
         for column in columns:
             try:
                 match_columns([column] if column.type else (), sidecar)

@@ -20,9 +20,9 @@ from coldparquet.decode.arrow import PLAIN_TEXT, arrow_type
 from coldparquet.decode.filter import check_comparable
 from coldparquet.decode.virtual_file import leaf_of
 from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format.binary import Utf8Strings
 from coldparquet.format.native import FixedLayout, native_layout
 from coldparquet.format.sidecar_layout import PARQUET_MAGIC_BYTES, PARQUET_TAIL_BYTES
-from coldparquet.format.table_file_text import Utf8Strings
 from coldparquet.format.types import TypeTag
 from coldparquet.pieces.frame import damaged_piece
 from coldparquet.plan.bind import BoundComparison, BoundIn, fields_of
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.literals import DomainValue
-    from coldparquet.plan.model import RowSelection
+    from coldparquet.plan.selection import RowSelection
 
 
 _SOURCES, _ROLES = frozenset(get_args(MetadataSource)), frozenset(get_args(FileRole))

@@ -50,7 +50,7 @@ from coldparquet.plan.model import StoredData, StoredFile
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from coldparquet.format.table_file_text import Utf8Strings
+    from coldparquet.format.binary import Utf8Strings
     from coldparquet.plan.model import StoredColumn
 
 

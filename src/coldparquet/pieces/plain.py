@@ -37,8 +37,9 @@ from coldparquet.plan.bind import (
     ConstantUnlessNull,
 )
 from coldparquet.plan.columns import TableColumn
-from coldparquet.plan.model import CHUNK, Read, RowSelection, StoredColumn
+from coldparquet.plan.model import CHUNK, Read, StoredColumn
 from coldparquet.plan.predicate import And, Literal, Not, Operator, Or
+from coldparquet.plan.selection import RowSelection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import DataclassInstance
 
-    from coldparquet.format.table_file_text import Utf8Strings
+    from coldparquet.format.binary import Utf8Strings
     from coldparquet.pieces.frame import SectionReader, SectionWriter
     from coldparquet.plan.bounds import BoolArray, IntArray
     from coldparquet.plan.literals import DomainValue

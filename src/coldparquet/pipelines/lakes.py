@@ -5,27 +5,46 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import ABC, abstractmethod
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from coldparquet.catalog.other_layouts import refuse_inside_logged_table, refuse_logged_table
-from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, TRANSACTION_FILE, PartitionLocation
+from coldparquet.catalog.table_files import (
+    DATA_FILE,
+    SIDECAR_FILE,
+    TRANSACTION_FILE,
+    PartitionLocation,
+    partition_location,
+)
 from coldparquet.concurrency import gather_or_cancel, map_or_cancel
 from coldparquet.errors import AccessError, ColdParquetError, NotFoundError
 from coldparquet.format.partition_names import PartitionDirectory, PartitionInterval, parse_partition_directory
 from coldparquet.format.partition_records import PartitionRecord
-from coldparquet.pipelines.model import NOT_OPENED, Lake, WorkItem, WorkPlan, failure
+from coldparquet.options import ReadOptions, checked_store_options
+from coldparquet.pipelines.model import (
+    FEW_AT_ONCE,
+    NOT_OPENED,
+    Access,
+    Lake,
+    LakeStores,
+    WorkItem,
+    WorkPlan,
+    failure,
+)
 from coldparquet.storage.local import LocalStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-    from coldparquet.pipelines.model import LakeStores, WorkResult
+    from coldparquet.pipelines.model import Place, WorkResult
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import Listing, ObjectInfo
 
+
+Done = TypeVar("Done")
 
 _DEEPEST = 16
 """Levels of directories below a lake."""
@@ -99,7 +118,7 @@ class _Search:
         listing = await self._list(below, first_page_only=False)
         if listing is None:
             return []
-        if TRANSACTION_FILE in _object_names(listing):  # of what lies below, nobody but `_txn` knows what counts
+        if TRANSACTION_FILE in _object_names(listing):  # of what lies below, only `_txn` knows what counts
             return []
         names = [path.rpartition("/")[2] for path in listing.directories]
         chosen = [f"{below}/{name}".lstrip("/") for name in names if fnmatchcase(name, pattern[0])]
@@ -185,16 +204,38 @@ class TableToPlan:
     path: str
     """Of its directory, without a trailing slash."""
     stores: LakeStores
+    is_alone: bool = False
+    """Whether it was named itself, and not found in a lake."""
 
     def named(self, notes: Iterable[str]) -> tuple[str, ...]:
-        """Say of which table notes are."""
+        """Say of which table notes are, where there may be others."""
         place = self.item.table or self.item.lake
-        return tuple(f"{place}: {note}" for note in notes)
+        return tuple(notes) if self.is_alone else tuple(f"{place}: {note}" for note in notes)
+
+
+@asynccontextmanager
+async def one_table(
+    place: Place, options: ReadOptions | None = None, *, destination_options: Mapping[str, Any] | None = None
+) -> AsyncIterator[TableToPlan]:
+    """Open one table as a lake of its own, for a block. No request."""
+    options = options or ReadOptions()
+    access = Access(
+        storage_options=dict(place.storage_options or {}),
+        destination_options=dict(destination_options or {}),
+        max_concurrency=options.max_concurrency,
+        store_options=checked_store_options(place.store_options),
+    )
+    async with place.opened(max_concurrency=options.max_concurrency) as opened:
+        stores = LakeStores(access, read_options=options)
+        stores.adopt(place.label, opened)
+        item = WorkItem(lake=place.label, table="")
+        path = opened.path.rstrip("/") or "/"
+        yield TableToPlan(item=item, store=opened.stack.store, path=path, stores=stores, is_alone=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesToPlan:
-    """The tables of all lakes, and the places in which nobody could look for any."""
+    """The tables of all lakes, and the places that could not be searched."""
 
     tables: tuple[TableToPlan, ...]
     failures: tuple[WorkResult, ...]
@@ -219,6 +260,7 @@ def join_plans(plans: Iterable[WorkPlan]) -> WorkPlan:
         items=tuple(item for plan in plans for item in plan.items),
         settled=tuple(result for plan in plans for result in plan.settled),
         notes=tuple(note for plan in plans for note in plan.notes),
+        tables=tuple(table for plan in plans for table in plan.tables),
     )
 
 
@@ -257,14 +299,47 @@ def _not_opened(place: WorkItem, error: ColdParquetError) -> WorkResult:
     return replace(failure(place, error), action=NOT_OPENED)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRun:
+    """What a job did to one table, in this process."""
+
+    url: str
+    results: tuple[WorkResult, ...]
+    """About the table as it was planned, about its partitions, oldest first, and about what finished it."""
+    notes: tuple[str, ...]
+    report: Any = None
+    """What the function for one table returns, where a job that goes its own way made it."""
+
+    def done(self, kind: type[Done]) -> tuple[Done, ...]:
+        """Return what was done, as far as it is of this kind."""
+        return tuple(result.done for result in self.results if isinstance(result.done, kind))
+
+
 class TableByTable(ABC):
     """A job that is planned one table after the other, some at once, and has nothing to finish unless it says so."""
 
     __slots__ = ()
+    name: ClassVar[str]
+    dry_run: bool
+    tells_of_items: ClassVar[bool] = True
+    """Whether progress is told item by item; False for jobs that tell more of it, see :attr:`LakeStores.on_progress`."""
+
+    @property
+    @abstractmethod
+    def items_at_once(self) -> int:
+        """See :class:`~coldparquet.pipelines.model.Job`."""
 
     @abstractmethod
     async def plan_table(self, table: TableToPlan) -> WorkPlan:
         """Find out what is left to do in one table; an error of ours is the result of this table alone."""
+
+    @abstractmethod
+    async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
+        """See :class:`~coldparquet.pipelines.model.Job`."""
+
+    def report(self, run: TableRun) -> Any:
+        """Return what the function for one table returns, of jobs that have one."""
+        return run.report
 
     async def plan(self, lakes: Sequence[Lake], stores: LakeStores) -> WorkPlan:
         """Plan all tables. Requests: those of :func:`search_tables` for each lake, and of :meth:`plan_table` for each table."""
@@ -278,6 +353,36 @@ class TableByTable(ABC):
         found = await tables_of(lakes, stores)
         plans = await map_or_cancel(plan_one, found.tables, at_once=_TABLES_AT_ONCE)
         return join_plans([WorkPlan(items=(), settled=found.failures), *plans])
+
+    async def on_table(self, table: TableToPlan, on_progress: Callable[..., None] | None = None) -> TableRun:
+        """Plan, run and finish one table, here. What is wrong with all of it is raised.
+
+        ``on_progress`` is called for each partition with what was done and the number of all, or as the job says.
+        """
+        plan, stores = await self.plan_table(table), table.stores
+        total = len(plan.items) + sum(result.done is not None and result.partition != "" for result in plan.settled)
+
+        def note(result: WorkResult) -> None:
+            if on_progress is not None and self.tells_of_items and result.partition:
+                on_progress(result.done, total)
+
+        async def run(item: WorkItem) -> WorkResult:
+            result = await self.run(item, stores)
+            note(result)
+            return result
+
+        if not self.tells_of_items:
+            stores.on_progress = on_progress
+        for result in plan.settled:
+            note(result)
+        at_once = stores.read_options.max_concurrency
+        if self.items_at_once <= FEW_AT_ONCE:
+            at_once = min(at_once, self.items_at_once)
+        done = await map_or_cancel(run, plan.items, at_once=at_once)
+        finished = await self.finish(done, plan, stores)
+        place = {name: number for number, name in enumerate(plan.partitions)}
+        results = sorted((*plan.settled, *done), key=lambda result: place.get(result.partition, -1))
+        return TableRun(url=table.item.lake, results=(*results, *finished), notes=plan.notes)
 
     async def finish(
         self,
@@ -304,6 +409,8 @@ def location_as_data(location: PartitionLocation, table_path: str) -> dict[str, 
 
 def location_from_data(data: Mapping[str, Any], table_path: str) -> PartitionLocation:
     """Return a partition as :func:`location_as_data` has described it."""
+    if table_path.endswith(".parquet"):
+        return partition_location(table_path)
     name, directory, record = data["name"], data["directory"], data["record"]
     path = table_path if data["is_whole_table"] else f"{table_path}/{name}"
     if directory is not None:

@@ -16,10 +16,9 @@ from dataclasses import asdict, dataclass, field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar
 
-from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.options import ReadOptions, StoreOptions
-from coldparquet.storage.open import open_store, opened_store, stack_store
+from coldparquet.storage.open import OpenedStore, open_store, opened_store, stack_store
 from coldparquet.storage.urls import shown_url
 
 if TYPE_CHECKING:
@@ -30,13 +29,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from coldparquet.catalog.table_files import PartitionLocation
+    from coldparquet.prices import PriceTable
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.open import OpenedStore
 
 
 Value = TypeVar("Value")
-Done = TypeVar("Done")
 
 
 @dataclass(frozen=True, slots=True, repr=False)  # it may hold secrets
@@ -63,24 +60,6 @@ class Place:
             store=self.store,
             max_concurrency=max_concurrency,
         )
-
-
-async def work_on_partitions(
-    locations: Sequence[PartitionLocation],
-    work: Callable[[PartitionLocation], Awaitable[Done]],
-    *,
-    at_once: int,
-    on_progress: Callable[[Done, int], None] | None,
-) -> tuple[Done, ...]:
-    """Work on partitions, ``at_once`` of them at a time; results in their order."""
-
-    async def work_on(location: PartitionLocation) -> Done:
-        done = await work(location)
-        if on_progress is not None:
-            on_progress(done, len(locations))
-        return done
-
-    return tuple(await map_or_cancel(work_on, locations, at_once=at_once))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +91,7 @@ class Access:
 
 
 class LakeStores:
-    """The open stores of one process, one per lake, for whoever plans, works or finishes.
+    """The open stores of one process, one per lake: for planning, work and finishing.
 
     It belongs to the event loop in which it is used. Leaving its block closes the stores.
 
@@ -120,11 +99,15 @@ class LakeStores:
         access: Settings of the stores.
     """
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, *, read_options: ReadOptions | None = None) -> None:
         self.access = access
-        self.read_options = ReadOptions(max_concurrency=access.max_concurrency)
+        self.read_options = read_options or ReadOptions(max_concurrency=access.max_concurrency)
         """How jobs read."""
-        self._opened: dict[str, _Opened] = {}
+        self.on_progress: Callable[..., None] | None = None
+        """Called with how far an item has come, by jobs whose items take long; None where nothing listens."""
+        self.prices: PriceTable | None = None
+        """What the stores charge, if that is not the default; in this process."""
+        self._opened: dict[str, OpenedStore] = {}
         self._made: dict[Hashable, asyncio.Future[Any]] = {}
 
     async def __aenter__(self) -> Self:
@@ -135,25 +118,29 @@ class LakeStores:
     ) -> None:
         opened, self._opened = list(self._opened.values()), {}
         for one in opened:
-            await one.stacked.aclose()
+            await one.stack.store.aclose()
+
+    def adopt(self, url: str, opened: OpenedStore) -> None:
+        """Take a store that is open already for a lake. The caller closes it, instead of a block of these stores."""
+        self._opened[url] = opened
 
     def lake(self, url: str) -> tuple[ObjectStore, str]:
         """Return the store of a lake, with retries and limits, and the lake's path in it. No request."""
         opened = self._open(url)
-        return opened.stacked, opened.path
+        return opened.stack.store, opened.path
 
     def table(self, item: WorkItem) -> tuple[ObjectStore, str]:
         """Return the store of an item's table, with retries and limits, and the table's path in it. No request."""
         opened = self._open(item.lake)
-        return opened.stacked, opened.below(item.table)
+        return opened.stack.store, join_url(opened.path.rstrip("/"), item.table)
 
     def bare_table(self, item: WorkItem) -> tuple[ObjectStore, str]:
         """Return the same without retries and limits, for functions that bring their own."""
         opened = self._open(item.lake)
-        return opened.bare, opened.below(item.table)
+        return opened.bare, join_url(opened.path.rstrip("/"), item.table)
 
     async def once(self, key: Hashable, make: Callable[[], Awaitable[Value]]) -> Value:
-        """Return what ``make`` returned when it was first called with this key; whoever comes meanwhile waits for it.
+        """Return what ``make`` returned when it was first called with this key; calls meanwhile wait for it.
 
         A failure is everybody's who waits, and the next one tries again.
         """
@@ -164,11 +151,16 @@ class LakeStores:
         value: Value = await asyncio.shield(made)
         return value
 
+    def remember(self, key: Hashable, value: Any) -> None:
+        """Let :meth:`once` return this for a key."""
+        made = self._made[key] = asyncio.get_running_loop().create_future()
+        made.set_result(value)
+
     def _forget_failure(self, key: Hashable, done: asyncio.Future[Any]) -> None:
         if done.cancelled() or done.exception() is not None:
             self._made.pop(key, None)
 
-    def _open(self, url: str) -> _Opened:
+    def _open(self, url: str) -> OpenedStore:
         opened = self._opened.get(url)
         if opened is None:
             store, path = open_store(
@@ -177,22 +169,8 @@ class LakeStores:
             stack = stack_store(
                 store, store_options=self.access.store_options, max_concurrency=self.access.max_concurrency
             )
-            opened = self._opened[url] = _Opened(bare=store, stacked=stack.store, path=path)
+            opened = self._opened[url] = OpenedStore(bare=store, stack=stack, path=path)
         return opened
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Opened:
-    """One open store."""
-
-    bare: ObjectStore
-    stacked: ObjectStore
-    path: str
-    """Of the lake."""
-
-    def below(self, table: str) -> str:
-        path = self.path.rstrip("/")
-        return f"{path}/{table}" if table else path
 
 
 class Job(Protocol):
@@ -324,7 +302,10 @@ def job_from_dict(data: Mapping[str, Any]) -> Job:
 Outcome: TypeAlias = Literal["done", "nothing to do", "failed"]
 
 NOT_OPENED = "not opened"
-"""Action of a result that is about no table: a lake, or a directory of one, in which nobody could look for tables."""
+"""Action of a result that is about no table: a lake, or a directory of one, in which tables could not be looked for."""
+
+FEW_AT_ONCE = 8
+"""Work of which no more than so many items run at once computes, or moves much."""
 
 FORMAT_VERSION = 1
 """Of the JSON of items and results."""
@@ -379,14 +360,20 @@ class WorkResult:
     size_bytes: int | None = None
     """Of what was written, moved or checked; None where that has no size."""
     dollars: float | None = None
-    """What it cost, or would; None where nobody worked that out."""
+    """What it cost, or would; None where that was not worked out."""
     elapsed_s: float = 0.0
     details: Mapping[str, Any] = field(default_factory=dict)
     """Facts of the job, as JSON can hold them."""
+    done: Any = field(default=None, repr=False, compare=False)
+    """What the function for one table reports; known only in the process that did it."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data that ``json.dumps`` takes."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "done"}
 
     def to_json(self) -> str:
         """Return it as one line."""
-        return json.dumps({"version": FORMAT_VERSION, **asdict(self)}, ensure_ascii=False)
+        return json.dumps({"version": FORMAT_VERSION, **self.as_dict()}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> WorkResult:
@@ -403,6 +390,10 @@ class WorkPlan:
     """What is decided without running anything: what needs no work, cannot have any, or failed while it was planned."""
     notes: tuple[str, ...] = ()
     """What a person should know about the choice, one sentence each."""
+    tables: tuple[WorkItem, ...] = ()
+    """Tables that are finished as a whole, whether or not they have items."""
+    partitions: tuple[str, ...] = ()
+    """Of a plan for one table: the names of all its partitions, oldest first."""
 
 
 def failure(item: WorkItem, error: BaseException, *, elapsed_s: float = 0.0) -> WorkResult:
@@ -484,7 +475,7 @@ class PipelineReport:
 
     @property
     def dollars(self) -> float | None:
-        """What everything cost, or would; None where nobody worked that out."""
+        """What everything cost, or would; None where that was not worked out."""
         known = [result.dollars for result in self.results if result.dollars is not None]
         return sum(known) if known else None
 
@@ -501,7 +492,7 @@ class PipelineReport:
             "dollars": self.dollars,
             "elapsed_s": self.elapsed_s,
             "notes": list(self.notes),
-            "results": [asdict(result) for result in self.results],
+            "results": [result.as_dict() for result in self.results],
         }
 
     def to_arrow(self) -> pa.Table:
@@ -509,13 +500,14 @@ class PipelineReport:
 
         The columns are the fields of :class:`~coldparquet.pipelines.model.WorkResult`; ``details`` is JSON text.
         """
-        import pyarrow as pa  # noqa: PLC0415 - whoever prints a report needs no Arrow
+        import pyarrow as pa  # noqa: PLC0415 - printing a report needs no Arrow
 
         text, number, amount = pa.string(), pa.int64(), pa.float64()
         types = {"rows": number, "size_bytes": number, "dollars": amount, "elapsed_s": amount}
-        schema = pa.schema([pa.field(one.name, types.get(one.name, text)) for one in fields(WorkResult)])
+        names = (one.name for one in fields(WorkResult) if one.name != "done")
+        schema = pa.schema([pa.field(name, types.get(name, text)) for name in names])
         rows = [
-            {**asdict(result), "details": json.dumps(result.details, ensure_ascii=False)} for result in self.results
+            {**result.as_dict(), "details": json.dumps(result.details, ensure_ascii=False)} for result in self.results
         ]
         return pa.Table.from_pylist(rows, schema=schema)
 

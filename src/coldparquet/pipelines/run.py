@@ -3,7 +3,7 @@
 The engine of one machine: processes for work that computes, an event loop in each for work that waits.
 
 Each process is a child with a pipe for items and one for results, both lines of JSON. An item is sent only when a place for
-it is free, so that memory holds no more than the items themselves. A child that dies takes nobody with it: what it had
+it is free, so that memory holds no more than the items themselves. A child that dies takes no other with it: what it had
 under way is done once more, each piece alone in a process, and what kills that one as well is reported as failed.
 
 One worker process of :class:`~coldparquet.pipelines.run.LocalEngine`: items come in as lines, results go out.
@@ -29,6 +29,7 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, StorageError
 from coldparquet.options import StoreOptions, checked_store_options
 from coldparquet.pipelines.model import (
+    FEW_AT_ONCE,
     Access,
     Lake,
     LakeStores,
@@ -59,13 +60,10 @@ READY_LINE = "ready"
 SMALL_ITEMS_PER_WORKER = 64
 """Of work that waits for requests: a process takes most of a second to start, as long as so many small items take."""
 
-_FEW_AT_ONCE = 8
-"""Work of which no more than so many items run at once computes, or moves much."""
-
 
 def items_per_worker(job: Job) -> int:
     """Return how many items are worth a process, or a task of a cluster, of their own."""
-    return SMALL_ITEMS_PER_WORKER if job.items_at_once > _FEW_AT_ONCE else job.items_at_once
+    return SMALL_ITEMS_PER_WORKER if job.items_at_once > FEW_AT_ONCE else job.items_at_once
 
 
 async def run_item(job: Job, item: WorkItem, stores: LakeStores) -> WorkResult:
@@ -140,7 +138,7 @@ class _Run:
     stores: LakeStores
     on_result: Callable[[WorkResult], None]
     fresh: deque[int] = field(default_factory=deque)
-    """Numbers of items that nobody has begun."""
+    """Numbers of items that no child has begun."""
     suspects: deque[int] = field(default_factory=deque)
     """Numbers of items that were under way when a process died."""
 
@@ -237,7 +235,7 @@ class _Child:
     async def _write(self, line: str) -> None:
         if self.process.stdin is None:
             return
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # whoever reads next notices that it died
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the next read notices that it died
             self.process.stdin.write(f"{line}\n".encode())
             await self.process.stdin.drain()
 
@@ -270,7 +268,7 @@ async def _started_child(job: Job, stores: LakeStores) -> AsyncIterator[_Child]:
 async def work(incoming: asyncio.StreamReader, outgoing: BinaryIO) -> None:
     """Do what the lines say until they end; who sends them decides how many items are under way at once.
 
-    What is under way when they end is cancelled: nobody wants to know any more.
+    What is under way when they end is cancelled: its results are not wanted any more.
     """
     terms = json.loads(await incoming.readline())
     job = job_from_dict(terms["job"])

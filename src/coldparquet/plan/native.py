@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from coldparquet.format.table_file_text import Utf8Strings
+    from coldparquet.format.binary import Utf8Strings
     from coldparquet.format.types import ColumnType
 
 

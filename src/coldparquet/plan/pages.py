@@ -21,9 +21,9 @@ from coldparquet.format.sidecar_layout import WORD_BYTES, PhysicalType
 from coldparquet.format.types import distinct_values
 from coldparquet.plan.bind import fields_of
 from coldparquet.plan.bounds import Bounds, ByteSide, NumericSide
-from coldparquet.plan.model import selections_of
 from coldparquet.plan.prune import prune
 from coldparquet.plan.reads import pages_of_chunks
+from coldparquet.plan.selection import selections_of
 from coldparquet.plan.statistics import believed_type, bounds_after_type_change, chunk_bounds
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from coldparquet.plan.bind import BoundField, BoundPredicate
     from coldparquet.plan.bounds import BoolArray, IntArray, Side
     from coldparquet.plan.literals import DomainValue
-    from coldparquet.plan.model import RowSelection
     from coldparquet.plan.reads import ChunkPages
+    from coldparquet.plan.selection import RowSelection
     from coldparquet.plan.statistics import StatisticsSource
 
 

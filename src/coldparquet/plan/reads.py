@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from coldparquet.errors import InternalError
 from coldparquet.format.types import distinct_values
-from coldparquet.plan.model import RowSelection, selections_of
+from coldparquet.plan.selection import RowSelection, selections_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection

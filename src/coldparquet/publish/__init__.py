@@ -27,9 +27,9 @@ TABLE ... CONVERT PARTITION TO NATIVE first. The symbols' index files `.k` and `
 the table while it was published.
 """
 
+from coldparquet.prices import StorageClassRule, parse_storage_class_rule
 from coldparquet.publish.publisher import publish_table
 from coldparquet.publish.report import PublishedPartition, PublishOptions, PublishProgress, PublishReport
-from coldparquet.publish.source import StorageClassRule, parse_storage_class_rule
 
 __all__ = [
     "PublishOptions",

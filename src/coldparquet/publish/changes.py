@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.partition_names import UNVERSIONED, format_partition_directory, partition_floor_ns
+from coldparquet.prices import storage_class_of
 from coldparquet.publish.native import native_states
-from coldparquet.publish.source import is_parquet, nothing_to_publish, record_of, storage_class_of
+from coldparquet.publish.source import is_parquet, nothing_to_publish, record_of
 from coldparquet.text import few_names, plural
 
 if TYPE_CHECKING:
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.format.table_metadata import TableMetadata
+    from coldparquet.prices import StorageClassRule
     from coldparquet.publish.destination import PublishedTable, PublishedVersion
     from coldparquet.publish.native import NativeState
-    from coldparquet.publish.source import SourceTable, StorageClassRule
+    from coldparquet.publish.source import SourceTable
 
 DroppedPartitions = Literal["refuse", "keep", "remove"]
 """What to do about published partitions that the source has dropped."""

@@ -19,8 +19,14 @@ from coldparquet.catalog.table_files import (
     metadata_copy_name,
 )
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError
-from coldparquet.format.column_versions import encode_column_versions, parse_column_versions
-from coldparquet.format.native import CHARS_EXTENSION, OFFSETS_EXTENSION, symbol_file_name, symbol_offsets_range
+from coldparquet.format.native import (
+    CHARS_EXTENSION,
+    OFFSETS_EXTENSION,
+    encode_column_versions,
+    parse_column_versions,
+    symbol_file_name,
+    symbol_offsets_range,
+)
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
 from coldparquet.format.txn import parse_txn
@@ -122,7 +128,6 @@ def publisher_conflict(path: str) -> ObjectChangedError:
     )
 
 
-_MANIFEST_NAME = re.compile(r"_published\.v\d{1,19}-[0-9a-f]{8}", re.ASCII)
 _MANIFEST_FORMAT = 1
 
 
@@ -194,11 +199,6 @@ class PublishedTable:
 def manifest_name(txn: int, transaction_data: bytes) -> str:
     """Return the name of the manifest for a `_txn`: it changes whenever those bytes do."""
     return f"_published.v{txn}-{zlib.crc32(transaction_data):08x}"
-
-
-def is_manifest_name(name: str) -> bool:
-    """Tell whether a name is one of :func:`manifest_name`."""
-    return _MANIFEST_NAME.fullmatch(name) is not None
 
 
 def parse_manifest(data: bytes, *, path: str) -> Manifest:

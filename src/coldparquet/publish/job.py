@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from coldparquet.catalog.table_files import TRANSACTION_FILE
 from coldparquet.errors import InvalidInputError
+from coldparquet.maintenance.pack import result_of_pack
 from coldparquet.pipelines.lakes import TableByTable
-from coldparquet.pipelines.model import WorkPlan, WorkResult, join_url, nothing_to_do
+from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, join_url, nothing_to_do
+from coldparquet.prices import parse_storage_class_rule
 from coldparquet.publish.publisher import publish_table
-from coldparquet.publish.report import PublishOptions
-from coldparquet.publish.source import parse_storage_class_rule
+from coldparquet.publish.report import PublishOptions, PublishReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import LakeStores, Outcome, Place, WorkItem
-    from coldparquet.prices import PriceTable
-    from coldparquet.publish.report import PublishProgress, PublishReport
+    from coldparquet.pipelines.lakes import TableRun, TableToPlan
+    from coldparquet.pipelines.model import LakeStores, Outcome
+    from coldparquet.publish.report import PublishedPartition
 
 _HOUR_S = 3600
 
@@ -38,6 +38,7 @@ class PublishJob(TableByTable):
 
     name: ClassVar[str] = "publish"
     items_at_once: ClassVar[int] = 2
+    tells_of_items: ClassVar[bool] = False
 
     destination: str = ""
     """URL below which every table gets the path that it has below its lake; a lake that is a table goes right there."""
@@ -61,26 +62,10 @@ class PublishJob(TableByTable):
             raise InvalidInputError("publish needs a destination, such as s3://bucket/published", field="destination")
         self._options()
 
-    async def on_table(
-        self,
-        source: Place,
-        destination: Place,
-        on_progress: Callable[[PublishProgress], None] | None,
-        *,
-        prices: PriceTable | None,
-    ) -> PublishReport:
-        """Publish one table, here."""
-        return await publish_table(
-            source.url,
-            destination.url,
-            options=replace(self._options(), prices=prices),
-            source_options=source.storage_options,
-            storage_options=destination.storage_options,
-            on_progress=on_progress,
-        )
-
     async def plan_table(self, table: TableToPlan) -> WorkPlan:
-        """Publish it if it has a ``_txn``. 1 listing."""
+        """Publish it if it has a ``_txn``. 1 listing, none for a table that was named itself."""
+        if table.is_alone:
+            return WorkPlan(items=(table.item,))
         listing = await table.store.list(table.path)
         if any(info.path.rpartition("/")[2] == TRANSACTION_FILE for info in listing.objects):
             return WorkPlan(items=(table.item,))
@@ -92,10 +77,11 @@ class PublishJob(TableByTable):
         report = await publish_table(
             item.table_url,
             join_url(self.destination, item.table),
-            options=self._options(),
+            options=replace(self._options(), prices=stores.prices),
             source_options=stores.access.storage_options,
             storage_options=stores.access.destination_options,
             store_options=stores.access.store_options,
+            on_progress=stores.on_progress,
         )
         counts = Counter(partition.action for partition in report.partitions)
         action = "published" if report.is_committed else "unchanged"
@@ -123,9 +109,22 @@ class PublishJob(TableByTable):
                 "partitions": dict(counts),
                 "rows_left_behind": report.rows_left_behind,
                 "dollars_per_month": report.cost.dollars_per_month,
+                "write_count": report.cost.write_count,
+                "read_count": report.cost.read_count,
                 "purged": list(report.purged),
             },
+            done=report,
         )
+
+    async def on_table(self, table: TableToPlan, on_progress: Callable[..., None] | None = None) -> TableRun:
+        """Publish one table, and tell of its partitions, too."""
+        run = await TableByTable.on_table(self, table, on_progress)
+        (report,) = run.done(PublishReport)
+        place = WorkItem(lake=report.destination, table="")
+        results = [*run.results, *(_of_partition(replace(place, partition=one.name), one) for one in report.partitions)]
+        if report.catalogue is not None:
+            results.append(result_of_pack(place, report.catalogue, is_renewed=True))
+        return replace(run, results=tuple(replace(one, table=report.destination) for one in results), report=report)
 
     def _options(self) -> PublishOptions:
         native: Any = self.native  # anything but the choices is refused there
@@ -139,3 +138,20 @@ class PublishJob(TableByTable):
             purge_after_s=self.purge_after_hours * _HOUR_S,
             pack=self.pack,
         )
+
+
+def _of_partition(item: WorkItem, done: PublishedPartition) -> WorkResult:
+    is_as_before = done.action in {"unchanged", "left behind"}
+    return WorkResult(
+        table=item.table_url,
+        partition=item.partition,
+        outcome="nothing to do" if is_as_before else "done",
+        action=done.action,
+        rows=done.rows,
+        size_bytes=done.native_size_bytes if done.parquet_size_bytes is None else done.parquet_size_bytes,
+        details={
+            "published_name": done.published_name,
+            "is_size_of_columns": done.parquet_size_bytes is None,
+            "storage_class": done.storage_class,
+        },
+    )

@@ -17,7 +17,7 @@ from coldparquet.catalog.snapshot import SnapshotReader
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, read_table_files
 from coldparquet.concurrency import TableThreads, run_to_end, wait_in_thread
 from coldparquet.errors import NotFoundError, ObjectChangedError, UnsupportedError
-from coldparquet.format.column_versions import ABSENT_TOP
+from coldparquet.format.native import ABSENT_TOP
 from coldparquet.format.partition_names import UNVERSIONED
 from coldparquet.options import ReadOptions
 from coldparquet.plan.model import StoreSpeed

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from coldparquet.catalog.discovery import PUBLISHING_FILE
+from coldparquet.catalog.discovery import PUBLISHING_FILE, is_manifest_name
 from coldparquet.catalog.packed import CATALOGUE_FILE
 from coldparquet.catalog.table_files import TRANSACTION_FILE, partition_location
 from coldparquet.concurrency import map_or_cancel
@@ -24,7 +24,6 @@ from coldparquet.publish.destination import (
     announce,
     check_destination,
     commit,
-    is_manifest_name,
     plan_table_objects,
     read_published,
     write_table_object,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import MIB
@@ -11,8 +12,8 @@ from coldparquet.prices import STANDARD, PriceTable
 
 if TYPE_CHECKING:
     from coldparquet.maintenance.pack import PackReport
+    from coldparquet.prices import StorageClassRule
     from coldparquet.publish.changes import DroppedPartitions, NativePartitions
-    from coldparquet.publish.source import StorageClassRule
 
 
 _DAY_S = 86_400.0
@@ -166,6 +167,11 @@ class PublishReport:
     def count(self, action: PublishAction) -> int:
         """Return the number of partitions with this result."""
         return sum(partition.action == action for partition in self.partitions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data that ``json.dumps`` takes."""
+        counts = dict(Counter(partition.action for partition in self.partitions))
+        return {**asdict(self), "rows": self.rows, "rows_left_behind": self.rows_left_behind, "counts": counts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,7 @@
-"""Reads one committed state of the table to publish, and chooses the storage class of each partition by its age."""
+"""Reads one committed state of the table to publish."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,23 +19,20 @@ from coldparquet.errors import (
     ObjectChangedError,
     UnsupportedError,
 )
+from coldparquet.format.page_index import encode_pages_file
 from coldparquet.format.pages import chunk_places
-from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.sidecar_layout import COMMITTED_SIZE
 from coldparquet.options import ReadOptions
-from coldparquet.prices import PriceTable
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.requests import RangeRequest, is_lasting_etag
 from coldparquet.storage.transfer import StoreSource
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from coldparquet.catalog.discovery import Discovery
     from coldparquet.catalog.table_files import PartitionLocation, TableFiles
-    from coldparquet.format.column_versions import ColumnVersions
+    from coldparquet.format.native import ColumnVersions
     from coldparquet.format.partition_records import PartitionRecord
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.table_metadata import TableMetadata
@@ -233,49 +229,3 @@ async def _with_size(store: ObjectStore, location: PartitionLocation) -> Partiti
         return location
     found = await store.info(location.data_path)
     return replace(location, record=replace(record, parquet_size=found.size_bytes or 0))
-
-
-_RULE = re.compile(r"(?P<days>\d{1,6})d=(?P<storage_class>[A-Z_]{1,30})", re.ASCII)
-_DAY_S = 86_400
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageClassRule:
-    """Selects a storage class for partitions that ended long enough ago."""
-
-    after_days: int
-    storage_class: str
-    """A class in the library's price table that answers a GET without a restore."""
-
-    def __post_init__(self) -> None:
-        known = [prices.name for prices in PriceTable.default().classes if not prices.must_be_restored]
-        if self.storage_class not in known:
-            raise InvalidInputError(
-                f"storage class {self.storage_class!r} is none of {', '.join(known)}; partitions in archive classes"
-                " could not be read without restoring them first, so move them there by a lifecycle rule if you want to",
-                kind="UnknownStorageClass",
-            )
-        if self.after_days < 0:
-            raise InvalidInputError(f"an age of {self.after_days} days; expected 0 or more")
-
-
-def parse_storage_class_rule(text: str) -> StorageClassRule:
-    """Parse a rule such as ``30d=GLACIER_IR``.
-
-    Raises:
-        InvalidInputError: The text is not such a rule, or the class is unknown.
-    """
-    match = _RULE.fullmatch(text)
-    if match is None:
-        raise InvalidInputError(f"{text!r} is no rule for a storage class; write it as 30d=GLACIER_IR")
-    return StorageClassRule(after_days=int(match["days"]), storage_class=match["storage_class"])
-
-
-def storage_class_of(ended_s: float, rules: Sequence[StorageClassRule], *, now_s: float) -> str | None:
-    """Return the class of the rule with the largest age that a partition has reached; None for the bucket's default."""
-    reached = [rule for rule in rules if now_s - ended_s >= rule.after_days * _DAY_S]
-    return max(reached, key=_after_days).storage_class if reached else None
-
-
-def _after_days(rule: StorageClassRule) -> int:
-    return rule.after_days

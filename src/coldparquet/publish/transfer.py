@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from coldparquet.catalog.discovery import is_manifest_name
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.catalog.table_files import (
     DATA_FILE,
@@ -20,7 +21,6 @@ from coldparquet.format.partition_records import NOT_STATED
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.publish.destination import (
     copy_version,
-    is_manifest_name,
     parse_manifest,
     publisher_conflict,
     read_published,

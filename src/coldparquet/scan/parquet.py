@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.plan.model import PartitionRead, RowGroupsDropped, RowSelection, StoredData, Technique
+from coldparquet.plan.model import PartitionRead, RowGroupsDropped, StoredData, Technique
 from coldparquet.plan.pages import prune_pages
 from coldparquet.plan.reads import first_rows, read_pages, split_into_runs, without_filter
+from coldparquet.plan.selection import RowSelection
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.scan.draft import SHARE_OF_MEMORY
 from coldparquet.scan.model import KnownSidecar, MatchEstimate, PartitionPlan

@@ -31,6 +31,11 @@ class ObjectStore(Protocol):
         ...
 
     @property
+    def identity(self) -> str:
+        """Digest of the credentials of its requests: what was fetched with some is not shown to others. Empty if unknown."""
+        ...
+
+    @property
     def has_storage_classes(self) -> bool:
         """Whether objects may lie in classes of their own, so that :meth:`info` is worth asking before a read."""
         ...
@@ -229,7 +234,7 @@ class ObjectStore(Protocol):
         Args:
             path: The object, of at most 5 GiB.
             storage_class: S3's name of the class.
-            if_match: ETag that the object must have, so that nothing is lost which somebody else writes meanwhile.
+            if_match: ETag that the object must have, so that nothing is lost which another process writes meanwhile.
 
         Returns:
             The ETag that it has now.
@@ -255,6 +260,11 @@ class PlainStore:
     has_storage_classes = False
     has_version_listings = False
     has_spare_connections = False
+
+    @property
+    def identity(self) -> str:
+        """Empty."""
+        return ""
 
     async def infos_at_hand(self, paths: Sequence[str]) -> tuple[ObjectInfo | None, ...] | None:  # noqa: ARG002 - unused
         """Tell nothing: it takes requests."""
@@ -294,7 +304,7 @@ OBJECT_WRITES: frozenset[Operation] = frozenset({"put", "finish upload", "change
 
 Effect: TypeAlias = Literal["read", "repeatable write", "conditional write"]
 """What sending a request twice does: nothing; the same as sending it once; or the second one finds what the first one wrote
-and calls it somebody else's."""
+and takes it for another process's."""
 
 Answer = TypeVar("Answer")
 
@@ -336,6 +346,11 @@ class StoreWrapper:
     def label(self) -> str:
         """Label of the store within."""
         return self._store.label
+
+    @property
+    def identity(self) -> str:
+        """Identity of the store within."""
+        return self._store.identity
 
     @property
     def has_storage_classes(self) -> bool:
@@ -488,7 +503,7 @@ class StoreWrapper:
         )
 
     async def change_class(self, path: str, *, storage_class: str, if_match: str) -> str | None:
-        """Move to another storage class; of a move of which the answer was lost nobody knows the new version."""
+        """Move to another storage class; a move whose answer was lost leaves the new version unknown."""
         return await self.send(
             Call(
                 "change class",

@@ -46,7 +46,7 @@ class CachedStore(StoreWrapper):
         self._cache = cache
         self._in_flight: dict[RangeRequest, asyncio.Future[FetchedRange]] = {}
         self._asking: dict[str, asyncio.Lock] = {}
-        """By path: held by whoever asks whether a version is still the newest."""
+        """By path: held by the task that asks whether a version is still the newest."""
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range, unless it is held. 1 request or none.
@@ -117,7 +117,7 @@ class CachedStore(StoreWrapper):
             answer = await self._store.get(request)
         except Exception as error:
             in_flight.set_exception(error)
-            in_flight.exception()  # perhaps nobody waits
+            in_flight.exception()  # perhaps no task waits
             raise
         else:
             in_flight.set_result(answer)
@@ -257,6 +257,21 @@ class MemoryCache:
         with self._lock:
             self._drop(key)
 
+    def clear(self) -> None:
+        """Drop all that is held."""
+        with self._lock:
+            self._empty()
+
+    def start_anew_after_fork(self) -> None:
+        """Drop all that is held: a thread of the parent may have been changing it, and holds the lock for ever."""
+        self._lock = threading.Lock()
+        self._empty()
+
+    def _empty(self) -> None:
+        self._held.clear()
+        self._pieces.clear()
+        self._held_bytes = 0
+
     def _add(self, key: CacheKey, starts: list[int], fetched: FetchedRange) -> None:
         whole = ByteRange(fetched.start, fetched.start + len(fetched.data))
         for missing in missing_of(whole, self._near(key, starts, whole)):
@@ -309,6 +324,8 @@ class Cache:
             request where it is.
         memory: The memory; other caches may use it, too.
         disk: The cache on disk; None for none. Finding blocks, so it is done in threads.
+        identity: For whom it is kept in the memory, see :attr:`~coldparquet.storage.base.ObjectStore.identity`. The file on
+            disk has one owner, who alone can read it.
     """
 
     def __init__(
@@ -318,7 +335,9 @@ class Cache:
         *,
         memory: MemoryCache,
         disk: CacheLevel | None = None,
+        identity: str = "",
     ) -> None:
+        self._identity = identity
         self._kind = kind
         self._store_name = store_name
         self._memory = memory
@@ -339,11 +358,11 @@ class Cache:
     ) -> FetchedRange | None:
         """Return a range of an object, or all of it; see :meth:`CacheLevel.find`."""
         key = self._key(path)
-        held = self._memory.find(key, asked, etag)
+        held = self._memory.find(self._in_memory(key), asked, etag)
         if held is None and self._disk is not None:
             held = await asyncio.to_thread(self._disk.find, key, asked, etag)
             if held is not None and may_be_kept:
-                self._memory.keep(key, held)
+                self._memory.keep(self._in_memory(key), held)
         return held
 
     def keep(self, path: str, answer: FetchedRange, *, on_disk: bool = True) -> None:
@@ -351,18 +370,21 @@ class Cache:
         if not is_lasting_etag(answer.etag):
             return
         key = self._key(path)
-        self._memory.keep(key, answer)
+        self._memory.keep(self._in_memory(key), answer)
         if self._disk is not None and on_disk:
             self._disk.keep(key, answer)
 
     def forget(self, path: str) -> None:
         """Drop what the memory holds of an object; on disk the next version takes the place of an old one."""
-        self._memory.forget(self._key(path))
+        self._memory.forget(self._in_memory(self._key(path)))
 
     def _key(self, path: str) -> CacheKey:
         return (self._kind, self._store_name(), path)
 
+    def _in_memory(self, key: CacheKey) -> CacheKey:
+        return (*key, self._identity)
+
 
 def digest_of(*words: str) -> bytes:
-    """Return a digest, from which nobody learns what the words were."""
+    """Return a digest, which does not tell what the words were."""
     return hashlib.blake2b("\n".join(words).encode(errors="surrogatepass"), digest_size=20).digest()

@@ -258,7 +258,7 @@ class _Race:
             self._task.cancel()
 
     def _undo_cancellation(self) -> bool:
-        """Take back the cancellation of the task, if it was cancelled here; tell whether nobody else cancelled it."""
+        """Take back the cancellation of the task, if it was cancelled here; tell whether it was cancelled only here."""
         if not self._has_ended_first:
             return False
         self._has_ended_first = False

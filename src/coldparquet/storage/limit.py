@@ -233,7 +233,7 @@ class LimitedStore(StoreWrapper):
     follows the store, see :class:`~coldparquet.storage.limit.InFlightLimit`.
 
     Once closed it sends nothing any more, neither new requests nor those that it held back: the store within might
-    open new connections for them, which nobody would close.
+    open new connections for them, which would never be closed.
 
     Args:
         store: Where the requests go. Closing this store closes it.

@@ -197,7 +197,7 @@ def _open_temporary(temporary: Path, flags: int) -> int:
     try:
         return os.open(temporary, flags, _FILE_MODE)
     except FileNotFoundError:
-        # Still empty, the directory went when somebody else removed the last file that had been in it.
+        # Still empty, the directory went when another process removed the last file that had been in it.
         make_directory(temporary.parent)
         return os.open(temporary, flags, _FILE_MODE)
 
@@ -279,7 +279,7 @@ class LocalStore(PlainStore):
 
     Args:
         within: A directory or file that was asked for. Symbolic links that lead out of it, or out of the directory of
-            the file, are refused, so that a table from elsewhere cannot make anybody read other files. None follows all.
+            the file, are refused, so that a table from elsewhere cannot make its reader read other files. None follows all.
 
     Raises:
         InvalidInputError: ``within`` cannot be a path.
@@ -345,7 +345,7 @@ class LocalStore(PlainStore):
         await run_to_end(partial(abort_upload, upload))
 
     async def remove_unfinished(self, path: str, *, started_before_s: float) -> int:
-        """Remove temporary files below ``path`` that nobody has written to since."""
+        """Remove temporary files below ``path`` that were not written to since."""
         return await run_to_end(partial(remove_unfinished, path, started_before_s=started_before_s))
 
     async def delete(self, paths: Sequence[str]) -> None:
@@ -374,7 +374,7 @@ class LocalStore(PlainStore):
             self._check_links(directory)
 
     def _check_links(self, path: str) -> None:
-        """Refuse a path that leads, by symbolic links, to where nobody asked to read."""
+        """Refuse a path that leads, by symbolic links, to where the caller did not ask to read."""
         if not self._roots:
             return
         try:
@@ -392,7 +392,7 @@ class LocalStore(PlainStore):
 
 def _read(request: RangeRequest) -> FetchedRange:
     with translated_errors(request.path, request.byte_range):
-        # Without O_NONBLOCK, opening a pipe waits for somebody to write into it.
+        # Without O_NONBLOCK, opening a pipe waits for another process to write into it.
         descriptor = os.open(request.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
             before = os.fstat(descriptor)

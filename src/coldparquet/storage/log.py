@@ -59,7 +59,7 @@ _metadata: ContextVar[list[MetadataRequest] | None] = ContextVar("coldparquet_me
 
 
 def note_answer(*, http_status: int, storage_class: str | None = None) -> None:
-    """Note that an answer has begun to arrive; whoever speaks HTTP calls this when it has the headers.
+    """Note that an answer has begun to arrive; a client of HTTP calls this when it has the headers.
 
     Args:
         http_status: Such as 206.
@@ -76,7 +76,7 @@ def note_answer(*, http_status: int, storage_class: str | None = None) -> None:
 
 
 def note_received(byte_count: int) -> None:
-    """Note bytes that arrived before the request failed; whoever keeps them for another attempt calls this."""
+    """Note bytes that arrived before the request failed; called where they are kept for another attempt."""
     notes = _request.get()
     if notes is not None:
         notes.fetched_bytes += byte_count
@@ -277,13 +277,13 @@ def current_ledger() -> Ledger | None:
 
 
 _SMALL_BYTES = 64 * 1024
-"""Where nobody noted when the first byte came, requests up to this length tell how long it takes."""
+"""Where it was not noted when the first byte came, requests up to this length tell how long it takes."""
 
 _LEAST_ANSWERS, _KEPT_ANSWERS = 8, 128
 """So many first bytes make an estimate; the newest count."""
 
 _LARGE_BYTES, _LEAST_LARGE, _KEPT_LARGE = 512 * 1024, 4, 64
-"""Long requests tell how fast the bytes follow. Shorter ones may lie in a buffer before anybody looks."""
+"""Long requests tell how fast the bytes follow. Shorter ones may lie in a buffer before they are read."""
 
 _SHORTEST_TRANSFER_S = 1e-4
 """No transfer is believed to be shorter: clocks and the event loop are not more exact."""

@@ -17,7 +17,7 @@ class BrokenBodyError(StorageError):
         message: As for every error.
         kind: ``ShortRead``, ``Timeout`` or ``ConnectionFailed``.
         path: The object.
-        received: The bytes that arrived, from the beginning of the range; None where nobody needs them any more. They
+        received: The bytes that arrived, from the beginning of the range; None where they are not needed any more. They
             are not pickled.
         **details: Facts of the message as data.
     """

@@ -69,7 +69,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """An object that is being written in parts; nobody sees it before :meth:`ObjectStore.finish_upload`."""
+    """An object that is being written in parts; readers do not see it before :meth:`ObjectStore.finish_upload`."""
 
     path: str
     upload_id: str
@@ -108,7 +108,7 @@ def is_written_after(modified_s: float | None, described_s: float | None) -> boo
 def is_lasting_etag(etag: str | None) -> TypeGuard[str]:
     """Tell whether this is an object store's ETag, which it quotes, and not the version of a file on a disk.
 
-    Such a one belongs to the bytes of an object: it may be written down, and compared by somebody else later.
+    Such a one belongs to the bytes of an object: it may be written down, and compared by another process later.
     """
     return etag is not None and etag.startswith('"') and etag.isascii()
 
@@ -179,14 +179,14 @@ class FetchedRange:
     is_unchanged: bool = False
     """Whether the object still has the ETag ``if_none_match`` of the request; ``data`` is then empty."""
     is_from_cache: bool = False
-    """Whether ``data`` was held already, or came for somebody else: no byte of it was sent for this request."""
+    """Whether ``data`` was held already, or came for another request: no byte of it was sent for this request."""
     checksum: StoredChecksum | None = None
     """Checksum of the whole object, where the store told it with this answer. Where ``data`` is the whole object,
     :class:`~coldparquet.storage.checked.CheckedStore` compares both."""
     modified_s: float | None = field(default=None, compare=False)
     """When the object was written, in seconds since 1970; None where this answer does not tell."""
     confirmed_s: float = field(default=0.0, compare=False)
-    """When the store last confirmed that a cached version is the newest, in seconds since 1970; 0 where nobody relies on it."""
+    """When the store last confirmed that a cached version is the newest, in seconds since 1970; 0 where no question relies on it."""
 
     @property
     def is_whole(self) -> bool:

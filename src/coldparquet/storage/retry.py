@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 FIRST_WAIT_S, GROWTH = 0.02, 4.0
 """Longest wait behind a first failure, and how it grows with each further one: a single failure is an accident, over which
-nobody has to wait longer than for an answer; what fails again and again needs time."""
+no caller has to wait longer than for an answer; what fails again and again needs time."""
 
 LONGEST_WAIT_S = 10.0
 """Where the growth ends."""
@@ -144,7 +144,7 @@ class RetryStore(StoreWrapper):
     """Repeat what failed for the moment, with growing and random waits in between.
 
     Writes with a condition (``overwrite=False``, ``if_match``, and the end of every upload) are repeated only where the
-    failure proves that nothing was written: the second attempt would take what the first one wrote for somebody else's.
+    failure proves that nothing was written: the second attempt would take what the first one wrote for another process's.
 
     An error that is given up keeps its class and kind; its details tell ``attempts`` and ``elapsed_s`` of all of them.
 
@@ -237,7 +237,7 @@ class RetryStore(StoreWrapper):
         self.retry_count += 1
 
     def _tell(self, error: ColdParquetError, failures: _Failures, wait_s: float) -> None:
-        """Say that a store cannot be reached, which may be a misspelt name, before somebody has waited for long."""
+        """Say that a store cannot be reached, which may be a misspelt name, before the caller has waited for long."""
         now_s = self._clock()
         is_long = now_s + wait_s - failures.started_s >= _SILENT_S
         if error.details.get("was_sent") is False and is_long and now_s >= self._silent_until_s:
@@ -247,7 +247,7 @@ class RetryStore(StoreWrapper):
     def _describe(
         self, error: ColdParquetError, failures: _Failures, decision: GiveUp, request: RangeRequest | None
     ) -> None:
-        """Let an error say what was tried. It is our own, and nobody else has seen it yet."""
+        """Let an error say what was tried. It is our own, and no caller has seen it yet."""
         elapsed_s = self._clock() - failures.started_s
         error.details |= {"attempts": failures.attempt, "elapsed_s": elapsed_s}
         if request is not None:

@@ -75,7 +75,7 @@ class MemoryBudget:
     """So many bytes may be in use at once; who wants more waits, in order of arrival.
 
     Args:
-        limit_bytes: What may be in use. Somebody who wants more than that gets it once nobody else uses any.
+        limit_bytes: What may be in use. A task that wants more than that gets it once no other uses any.
     """
 
     def __init__(self, limit_bytes: int) -> None:

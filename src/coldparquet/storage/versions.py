@@ -34,7 +34,7 @@ class Versions:
     def __init__(self, *, distrusted: Iterable[str] = ()) -> None:
         self.distrusted = set(distrusted)
         self.changed = set[str]()
-        """Objects that turned out to have another version than somebody relied on."""
+        """Objects that turned out to have another version than a question relied on."""
         self._objects: dict[str, SeenObject] = {}
         self._listed: dict[str, ObjectInfo] = {}
         self._listed_directories = set[str]()

@@ -121,7 +121,7 @@ _REDIRECTIONS = frozenset(
 
 
 _SECRET = re.compile("auth|cred|hmac|key|pass|policy|secret|sig|token|x-amz|x-goog", re.IGNORECASE)
-"""In the names of parameters that let somebody in."""
+"""In the names of parameters that grant access."""
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _KEPT_IN_PATHS = "%/:@!$&'()*+,;=~"
 _ADVICE = {"check": "the URL", "authority_option": "ssl=ssl.create_default_context(cafile=file)"}
@@ -168,7 +168,7 @@ class WebConnection:
             if not isinstance(answer, _Redirection):
                 return answer
             url = self._next_url(call, home, url, answer.location)
-            # Whoever is sent back by another host does so without credentials.
+            # A request that another host sends back goes without credentials.
             is_home = is_home and _is_same_host(home, url)
         raise redirect_refused(call.path, f"the server points elsewhere more than {self._options.max_redirects} times")
 

@@ -2,7 +2,7 @@
 
 Row order, values, types, column ids, the keys of symbols and the designated timestamp stay as they are. All columns of a
 file stay, also those that the table has dropped since, which readers of the table do not see; so no more is lost than
-bytes that nobody could read. Key-value metadata of the file, QuestDB's notes in file and sidecar and, where there is a
+bytes that no reader could read. Key-value metadata of the file, QuestDB's notes in file and sidecar and, where there is a
 `_txn`, the indexes that lie beside them stay too.
 
 A partition is written into a directory of its own, under a version that no directory has, and `_txn` names it from the
@@ -20,22 +20,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from coldparquet.catalog.discovery import chosen_partitions, discover
+from coldparquet.catalog.discovery import chosen_partitions, discover, is_manifest_name
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.concurrency import TableThreads, map_or_cancel
 from coldparquet.errors import ColdParquetError, InternalError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.format.page_headers import count_pages, offset_index_span
 from coldparquet.format.partition_names import parse_partition_directory
+from coldparquet.maintenance.advice import compaction_reason
 from coldparquet.maintenance.pack import renew_catalogue
 from coldparquet.maintenance.sidecars import PartitionIndexer
 from coldparquet.options import MIB, ReadOptions
 from coldparquet.pipelines.model import Place
-from coldparquet.plan.advice import compaction_reason
-from coldparquet.publish.destination import is_manifest_name
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.requests import RangeRequest
@@ -76,7 +75,7 @@ class CompactionOptions:
     """How to store the rows; ``sort`` does not matter, and columns that have bloom filters keep them."""
 
     purge_after_s: float = 86_400.0
-    """How long a version is kept after another one replaced it: as long as anybody reads one open table."""
+    """How long a version is kept after another one replaced it: as long as any reader keeps a table open."""
 
     memory_limit_bytes: int = 64 * MIB
     """Rows that were fetched or decoded and not written yet; a row group on its way to the file comes on top."""
@@ -102,7 +101,7 @@ class FileShape:
     """Dead bytes of row groups that were replaced."""
     row_groups: int
     pages: int | None
-    """Data pages; None where no page index tells, or nobody looked."""
+    """Data pages; None where no page index tells, or none was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +143,10 @@ class CompactionReport:
     def count(self, action: CompactionAction) -> int:
         """Return how many partitions met this fate."""
         return sum(partition.action == action for partition in self.partitions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data that ``json.dumps`` takes."""
+        return {**asdict(self), "counts": dict(Counter(partition.action for partition in self.partitions))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,7 +381,7 @@ class CompactionRun:
         version = self._next_version(location)
         new_name = f"{_directory(location).base_name}.{version}"
         scan = scan_as_stored(source, store, self._read_options, self._threads)
-        # Without a transaction no server can open the table, and nobody else reads its indexes.
+        # Without a transaction no server can open the table, and no other program reads its indexes.
         beside = () if self._table is None else await carried_files(self._store, location.directory_path)
         carried = tuple(file for file in beside if file.name != PAGES_FILE)  # it describes the old Parquet file
         options = options_for_file(self._options.write, source, self._table)
@@ -451,7 +454,7 @@ class CompactionRun:
         return replace(seen, action="compacted", reason=reason, after=seen.before)
 
     async def _count_pages(self, footer: PartitionFooter, store: ObjectStore) -> int | None:
-        """Count the data pages of the old file. 1 request, none where its footer says that nobody knows."""
+        """Count the data pages of the old file. 1 request, none where its footer says that it cannot be known."""
         span = offset_index_span(footer.parsed)
         if span is None:
             return None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from coldparquet.concurrency import gather_or_cancel
+from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError
 from coldparquet.maintenance.pack import renew_catalogues, result_of_pack
 from coldparquet.options import MIB
-from coldparquet.pipelines.lakes import TableByTable
-from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, failure
+from coldparquet.pipelines.lakes import TableByTable, TableRun
+from coldparquet.pipelines.model import WorkPlan, WorkResult, failure
 from coldparquet.storage.local import LocalStore
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet.write.files import LocalFiles
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from coldparquet.pipelines.lakes import TableToPlan
-    from coldparquet.pipelines.model import LakeStores, Outcome, Place
-    from coldparquet.write.compact import CompactedPartition, CompactionProgress, CompactionReport
+    from coldparquet.pipelines.model import LakeStores, Outcome, WorkItem
+    from coldparquet.write.compact import CompactedPartition, CompactionProgress
 
 _HOUR_S = 3600
+
+_PURGES_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +36,7 @@ class CompactJob(TableByTable):
     """Write partitions anew where that is worth it; see :func:`coldparquet.write.compact.compact_table`.
 
     No QuestDB may have the tables open. Partitions of one table may be worked on in several places: each commits by itself,
-    and whoever comes second begins its commit again from the newer state.
+    and the second one begins its commit again from the newer state.
 
     Raises:
         InvalidInputError: A number is too small.
@@ -64,32 +67,6 @@ class CompactJob(TableByTable):
             raise InvalidInputError(f"purge_after_hours is {self.purge_after_hours}; it must be at least 0")
         self._options()
 
-    async def on_table(
-        self, place: Place, on_progress: Callable[[CompactionProgress], None] | None
-    ) -> CompactionReport:
-        """Do everything for one table, here."""
-        return await compact_table(
-            place.url,
-            partitions=self.partitions,
-            force=self.force,
-            dry_run=self.dry_run,
-            purge=self.purge,
-            pack=self.pack,
-            options=self._options(),
-            storage_options=place.storage_options,
-            store_options=place.store_options,
-            store=place.store,
-            on_progress=on_progress,
-        )
-
-    def results(self, report: CompactionReport) -> tuple[WorkResult, ...]:
-        """Say what became of one table as results of many say it."""
-        table = WorkItem(lake=report.url, table="")
-        catalogue = [] if report.catalogue is None else [result_of_pack(table, report.catalogue, is_renewed=True)]
-        purged = [_purged(table, report.purged, dry_run=report.is_dry_run)] if self.purge else []
-        done = (_result(replace(table, partition=done.name), done) for done in report.partitions)
-        return (*done, *catalogue, *purged)
-
     async def plan_table(self, table: TableToPlan) -> WorkPlan:
         """Look at the footers of all partitions. Requests: those of a dry run of :func:`compact_table`."""
         store, path = table.stores.bare_table(table.item)
@@ -110,7 +87,33 @@ class CompactJob(TableByTable):
                 items.append(item)
             else:
                 settled.append(_result(item, found))
-        return WorkPlan(items=tuple(items), settled=tuple(settled), notes=table.named(report.notes))
+        return WorkPlan(
+            items=tuple(items), settled=tuple(settled), notes=table.named(report.notes), tables=(table.item,)
+        )
+
+    async def on_table(
+        self, table: TableToPlan, on_progress: Callable[[CompactionProgress], None] | None = None
+    ) -> TableRun:
+        """Plan, run and finish one table in one go: footers are read once, and table files after each commit only."""
+        report = await compact_table(
+            table.path,
+            partitions=self.partitions,
+            force=self.force,
+            dry_run=self.dry_run,
+            purge=self.purge,
+            pack=self.pack,
+            options=self._options(),
+            store_options=table.stores.access.store_options,
+            store=table.stores.bare_table(table.item)[0],
+            on_progress=on_progress,
+        )
+        report = replace(report, url=table.item.table_url)
+        results = [_result(replace(table.item, partition=done.name), done) for done in report.partitions]
+        if report.catalogue is not None:
+            results.append(result_of_pack(table.item, report.catalogue, is_renewed=True))
+        if self.purge:
+            results.append(_purged(table.item, report.purged, dry_run=self.dry_run))
+        return TableRun(url=report.url, results=tuple(results), notes=report.notes, report=report)
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Write one partition anew and commit it. Requests: those of :func:`compact_table` for one partition."""
@@ -130,24 +133,21 @@ class CompactJob(TableByTable):
 
     async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:
         """Renew the catalogues, and remove old versions where that was asked for."""
-        if self.dry_run:
-            return ()
-        renewed = await renew_catalogues(results, plan, stores, make=self.pack)
+        renewed = () if self.dry_run else await renew_catalogues(results, plan, stores, make=self.pack)
         if not self.purge:
             return renewed
-        tables = {(item.lake, item.table): item for item in plan.items}
-        purged = await gather_or_cancel([self._purge(item, stores) for item in tables.values()])
+        purged = await map_or_cancel(partial(self._purge, stores), plan.tables, at_once=_PURGES_AT_ONCE)
         return (*renewed, *purged)
 
-    async def _purge(self, item: WorkItem, stores: LakeStores) -> WorkResult:
-        store, path = stores.bare_table(item)
+    async def _purge(self, stores: LakeStores, table: WorkItem) -> WorkResult:
+        store, path = stores.bare_table(table)
         files = LocalFiles() if isinstance(store, LocalStore) else None
         before_s = time.time() - self._options().purge_after_s
         try:
-            removed = await purge_superseded(store, path, before_s=before_s, dry_run=False, files=files)
+            removed = await purge_superseded(store, path, before_s=before_s, dry_run=self.dry_run, files=files)
         except ColdParquetError as error:
-            return failure(replace(item, partition=""), error)
-        return _purged(item, removed, dry_run=False)
+            return failure(table, error)
+        return _purged(table, removed, dry_run=self.dry_run)
 
     def _options(self) -> CompactionOptions:
         return CompactionOptions(

@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 from coldparquet.decode.arrow import numbers_to_numpy
 from coldparquet.errors import ColdParquetError, InvalidInputError
 from coldparquet.format.fetch import TAIL_BYTES
-from coldparquet.format.footer_edit import FooterBytes, with_decimal_precisions, with_null_counts
 from coldparquet.format.parquet_footer import QUESTDB_KEY, QuestdbColumn, QuestdbMetadata, encode_questdb_json
 from coldparquet.format.type_codes import TypeTag, array_dimensions, decimal_precision_scale, is_decimal
 from coldparquet.write.columns import decimal_storage, exact_cast
+from coldparquet.write.footer_edit import FooterBytes, with_decimal_precisions, with_null_counts
 from coldparquet.write.rows import no_rows
 
 if TYPE_CHECKING:

@@ -22,11 +22,9 @@ from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
 from coldparquet.concurrency import run_to_end, wait_in_thread
 from coldparquet.errors import InternalError, InvalidInputError
 from coldparquet.format.blooms import BloomTransfer
-from coldparquet.format.footer_edit import rewritten_footer
 from coldparquet.format.page_headers import count_pages, offset_index_span
-from coldparquet.format.page_index import page_index_range, parse_page_index
+from coldparquet.format.page_index import encode_pages_file, page_index_range, parse_page_index
 from coldparquet.format.pages import chunk_places
-from coldparquet.format.pages_file import encode_pages_file
 from coldparquet.format.parquet_footer import DERIVED_CODES, frame_footer, parse_footer
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
@@ -45,6 +43,7 @@ from coldparquet.storage.transfer import (
 )
 from coldparquet.write.columns import columns_of_schema, designated_index, with_symbols
 from coldparquet.write.files import LocalFiles, NewFile, staged_directory
+from coldparquet.write.footer_edit import rewritten_footer
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.parquet import questdb_json, stored_table, write_row_groups
 from coldparquet.write.rows import TimeOrder, in_time_order, schema_and_batches, sorted_batches, split_rows
@@ -56,12 +55,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from coldparquet.format.fetch import WantedRanges
-    from coldparquet.format.footer_edit import FooterBytes
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar_writer import SidecarContent
     from coldparquet.options import StoreOptions
     from coldparquet.storage.base import ObjectStore
     from coldparquet.write.columns import StoredColumn
+    from coldparquet.write.footer_edit import FooterBytes
     from coldparquet.write.rows import Rows
 
 

@@ -24,7 +24,6 @@ from coldparquet.concurrency import wait_in_thread
 from coldparquet.decode.arrow import PLAIN_TEXT, arrow_field, strings_to_arrow
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format.fetch import FooterFetch
-from coldparquet.format.footer_edit import FooterBytes
 from coldparquet.format.parquet_footer import (
     DERIVED_CODES,
     encode_questdb_json,
@@ -44,6 +43,7 @@ from coldparquet.storage.transfer import MemoryBudget
 from coldparquet.table_scan import Scan
 from coldparquet.write.columns import column_of_file
 from coldparquet.write.files import LocalFiles
+from coldparquet.write.footer_edit import FooterBytes
 from coldparquet.write.parquet import stored_table
 from coldparquet.write.partition import KeptMetadata, StoredRows, encode_partition, place_partition
 from coldparquet.write.rows import split_rows

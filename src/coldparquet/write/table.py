@@ -34,9 +34,9 @@ from coldparquet.catalog.table_files import (
     read_table_files,
 )
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
-from coldparquet.format.column_versions import RECORD_DTYPE, ColumnVersions, encode_column_versions
+from coldparquet.format.binary import encode_name
+from coldparquet.format.native import COLUMN_VERSION, ColumnVersions, encode_column_versions
 from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
-from coldparquet.format.table_file_text import encode_name
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import TableTransaction, encode_txn, parse_txn
 from coldparquet.maintenance.pack import renew_catalogue
@@ -362,7 +362,7 @@ async def _make_table(place: TablePlace, write: TableWrite, parts: Sequence[Stag
         symbol_counts=tuple(0 for column in metadata.columns if column.symbol_index is not None),
         partitions=PartitionRecords.of([_record(part) for part in parts]),
     )
-    column_versions = encode_column_versions(ColumnVersions(version=0, records=np.empty(0, RECORD_DTYPE)))
+    column_versions = encode_column_versions(ColumnVersions(version=0, records=np.empty(0, COLUMN_VERSION)))
     store, path = place.store, place.path
     try:
         await store.put(f"{path}/{metadata_copy_name(metadata.metadata_version)}", write.metadata, overwrite=False)

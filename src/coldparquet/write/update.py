@@ -30,11 +30,9 @@ from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
 from coldparquet.concurrency import run_to_end
 from coldparquet.errors import FormatError, InternalError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.format.fetch import FooterFetch
-from coldparquet.format.footer_edit import FooterBytes, KeptRowGroup, NewRowGroup, splice_footers, with_schema_of
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_layout import PhysicalType
-from coldparquet.format.sidecar_update import footer_content_difference, plan_sidecar_update
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import is_decimal
 from coldparquet.storage.local import LocalStore, translated_errors
@@ -42,20 +40,22 @@ from coldparquet.storage.open import open_store
 from coldparquet.storage.urls import shown_url
 from coldparquet.write.columns import StoredColumn, column_of_file, with_symbols
 from coldparquet.write.files import LocalFiles, exclusive_lock
+from coldparquet.write.footer_edit import FooterBytes, KeptRowGroup, NewRowGroup, splice_footers, with_schema_of
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.parquet import questdb_json, stored_table, write_row_groups
 from coldparquet.write.partition import WrittenPartition, sidecar_content_of_file
 from coldparquet.write.rows import TimeOrder, in_time_order, no_rows, schema_and_batches, sorted_batches, split_rows
+from coldparquet.write.sidecar_update import footer_content_difference, plan_sidecar_update
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from coldparquet.format.footer_edit import SplicedFooter
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.parquet_schema import SchemaLeaf
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.ranges import ByteRange, SuffixRange
+    from coldparquet.write.footer_edit import SplicedFooter
     from coldparquet.write.rows import Rows
 
 

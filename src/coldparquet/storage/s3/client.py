@@ -35,6 +35,7 @@ from coldparquet.storage.s3.identity import (
     RequestSigner,
     S3Account,
     forget_account,
+    identity_of,
     known_account,
     parse_s3_options,
     resolve_account,
@@ -130,6 +131,8 @@ class S3Connection:
 
     def __init__(self, *, storage_options: Mapping[str, Any], store_options: StoreOptions | None = None) -> None:
         self._options = parse_s3_options(storage_options)
+        self.identity = identity_of(self._options)
+        """See :attr:`~coldparquet.storage.base.ObjectStore.identity`."""
         self._store_options = store_options or StoreOptions()
         self._client = HttpClient(
             self._session, label="S3", store_options=self._store_options, class_header="x-amz-storage-class"

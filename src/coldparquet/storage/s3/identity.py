@@ -125,7 +125,7 @@ class S3Options:
     use_dualstack: bool | None = None
     """Whether to reach AWS by the hosts that have IPv6 addresses as well."""
     requester_pays: bool = False
-    """Agree to pay for the requests to somebody else's bucket."""
+    """Agree to pay for the requests to another owner's bucket."""
 
 
 def parse_s3_options(storage_options: Mapping[str, Any]) -> S3Options:
@@ -177,7 +177,7 @@ def with_fsspec_config(
 ) -> dict[str, Any]:
     """Return ``storage_options`` on top of what fsspec's own configuration says of S3, as s3fs takes them.
 
-    Whoever names an identity gets nothing of the configured one: a key of one and a token of another are neither.
+    A caller who names an identity gets nothing of the configured one: a key of one and a token of another are neither.
     """
     configured = {**fsspec_config.get("s3a", {}), **fsspec_config.get("s3", {})}
     if not _WHO_ASKS.isdisjoint({*storage_options, *mapping_option(storage_options, "client_kwargs")}):
@@ -236,6 +236,13 @@ _accounts: dict[S3Options, tuple[object, S3Account]] = {}
 
 if hasattr(os, "register_at_fork"):  # another thread may have held a lock of the credentials, which a child never gets
     os.register_at_fork(after_in_child=_accounts.clear)
+
+
+def identity_of(options: S3Options) -> str:
+    """Return a digest of the credentials or, where they are not given, of all that decides which ones are looked up."""
+    given = (options.key, options.secret, options.token, options.profile, options.anonymous)
+    surroundings = None if options.key or options.anonymous else _surroundings()
+    return sha256(repr((given, surroundings)).encode(errors="surrogatepass")).hexdigest()
 
 
 def known_account(options: S3Options) -> S3Account | None:

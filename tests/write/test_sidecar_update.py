@@ -18,13 +18,6 @@ from coldparquet.format import sidecar_layout
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_header import CoveringIndexEntry, ScratchpadEntry
-from coldparquet.format.sidecar_update import (
-    SidecarChange,
-    SidecarUpdate,
-    content_difference,
-    footer_content_difference,
-    plan_sidecar_update,
-)
 from coldparquet.format.sidecar_writer import (
     BoundSpec,
     ChunkSpec,
@@ -35,6 +28,13 @@ from coldparquet.format.sidecar_writer import (
 )
 from coldparquet.format.sidecar_writer import encode_sidecar as encode
 from coldparquet.ranges import ByteRange
+from coldparquet.write.sidecar_update import (
+    SidecarChange,
+    SidecarUpdate,
+    content_difference,
+    footer_content_difference,
+    plan_sidecar_update,
+)
 from tests.support.parquet_footers import parsed_footer, snapshots_of_updates
 from tests.support.sidecar_specs import change_from_spec, content_from_spec
 from tests.support.sidecar_strategies import assert_says, changes, contents

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from coldparquet.catalog.findings import Finding, finding_of_error
 from coldparquet.errors import ColdParquetError, FormatError, UnsupportedError
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.blooms import sidecar_in_memory
+from coldparquet.format.page_index import parse_pages_file
 from coldparquet.format.pages import chunk_places
-from coldparquet.format.pages_file import parse_pages_file
 from coldparquet.format.parquet_footer import PARQUET_MAGIC, parse_questdb_json
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.plan.advice import Finding, advise, finding_of_error
+from coldparquet.maintenance.advice import advise
+from coldparquet.maintenance.sidecar_comparison import compare_sidecars
 from coldparquet.plan.prune import misplaced_times, stated_times_ns
-from coldparquet.plan.sidecar_comparison import compare_sidecars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

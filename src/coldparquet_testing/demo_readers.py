@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import S3FileSystem
 
-from coldparquet.cli.demo_data import ROWS_PER_DAY, SCHEMA
 from coldparquet.opening import open_table
 from coldparquet.prices import PriceTable
 from coldparquet.storage.log import round_trips
+from coldparquet_testing.demo_data import ROWS_PER_DAY, SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from rich.rule import Rule
 from rich.text import Text
 
-from coldparquet.cli.demo_data import FIRST_DAY, partition_path, write_trades
-from coldparquet.cli.demo_readers import STORAGE_CLASSES, DemoQuestion, DemoResult, ask_coldparquet, ask_pyarrow
 from coldparquet.cli.output import facts_table, lines_table, output_console, print_json, progress_bar, wrap_long_lines
 from coldparquet.cli.profile import waterfall
 from coldparquet.maintenance.index import index_table
 from coldparquet.prices import PriceTable
 from coldparquet.text import human_bytes
+from coldparquet_testing.demo_data import FIRST_DAY, partition_path, write_trades
+from coldparquet_testing.demo_readers import STORAGE_CLASSES, DemoQuestion, DemoResult, ask_coldparquet, ask_pyarrow
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from coldparquet.cli.demo_readers import Answer, ColdparquetAnswer
+    from coldparquet_testing.demo_readers import Answer, ColdparquetAnswer
 
 
 _WATERFALL_LINES = 25

@@ -10,7 +10,7 @@ from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_layout import Codec, PhysicalType
 from coldparquet.format.sidecar_writer import ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent, encode_sidecar
 from coldparquet.format.type_codes import TypeTag
-from coldparquet.plan.checks import lay_out_chunks
+from coldparquet.maintenance.file_checks import lay_out_chunks
 from tests.support.sidecar_strategies import contents
 
 Place = tuple[int, int]

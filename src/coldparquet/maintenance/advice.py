@@ -1,13 +1,13 @@
-"""Describes the findings of a check: damage, partitions worth compacting, and what would make reads cheaper."""
+"""Says which partitions are worth compacting, and what else would make reads of one cheaper."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coldparquet.catalog.findings import Finding
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.sidecar_layout import Codec
 from coldparquet.format.types import StatisticsTrust
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from coldparquet.errors import ColdParquetError
     from coldparquet.format.pages import PartitionPages
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
@@ -71,48 +70,6 @@ def small_row_groups_reason(row_counts: npt.NDArray[np.int64], *, row_group_rows
     return f"{count:,} row groups of {rows // count:,} rows on average, where {needed:,} would do"
 
 
-Severity = Literal["error", "warning", "advice"]
-"""``error``: rows are missing, wrong or unreadable. ``warning``: something differs from its writer's intent, or reads
-cost more than they must. ``advice``: all is well and could be cheaper."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One result of a check."""
-
-    severity: Severity
-    kind: str
-    """Stable CamelCase name of the finding, for programs."""
-    message: str
-    """The finding, with its numbers, for people."""
-    remedy: str | None = None
-    """What to do about it; None if there is nothing to do."""
-    column: str | None = None
-    """The column concerned, if there is a single one."""
-    row_groups: tuple[int, ...] = ()
-    """The row groups concerned, ascending; empty for all or none."""
-    field: str | None = None
-    """The field that differs, by its name in the sidecar's format."""
-
-
-def with_remedy(message: str, remedy: str | None) -> str:
-    """Return the message and the remedy, if there is one, in one line."""
-    return message if remedy is None else f"{message}; {remedy}"
-
-
-def finding_of_error(error: ColdParquetError, *, remedy: str | None = None) -> Finding:
-    """Turn the error that stopped a check into a finding: its kind, its message, its file."""
-    file_name = (error.path or "").rpartition("/")[2]
-    field = error.details.get("field")
-    return Finding(
-        severity="error",
-        kind=error.kind,
-        message=f"{file_name}: {error.message}" if file_name else error.message,
-        remedy=remedy,
-        field=field if isinstance(field, str) else None,
-    )
-
-
 ROWS_PER_PAGE = 20_000
 """A page of 8-byte values is then 160 KB: several fit a request, and a point read skips most of a row group."""
 
@@ -121,7 +78,7 @@ _LEAST_UNCOMPRESSED_BYTES = MIB
 
 _COMPACT = "'coldparquet compact' writes the partition anew"
 _COMPACT_ANYWAY = "'coldparquet compact --force' writes the partition anew"
-"""Findings that alone do not make a partition due for compaction, see ``coldparquet.plan.advice``."""
+"""Findings that alone do not make a partition due for compaction, see :func:`compaction_reason`."""
 
 
 def advise(

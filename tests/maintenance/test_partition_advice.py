@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coldparquet.format.pages_file import encode_pages_file
-from coldparquet.plan.checks import PartitionCheck, check_partition
+from coldparquet.catalog.findings import Finding
+from coldparquet.format.page_index import encode_pages_file
+from coldparquet.maintenance.file_checks import PartitionCheck, check_partition
 from tests.support.paged_files import PagedFile
 from tests.support.parquet_footers import parsed_footer
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, GoldenPartition
-
-if TYPE_CHECKING:
-    from coldparquet.plan.advice import Finding
 
 ROWS = 100_000
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.plan.advice import compaction_reason, dead_bytes_reason, small_row_groups_reason
+from coldparquet.maintenance.advice import compaction_reason, dead_bytes_reason, small_row_groups_reason
 
 GIB = 1 << 30
 

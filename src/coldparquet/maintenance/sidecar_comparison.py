@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from coldparquet.catalog.findings import Finding
 from coldparquet.format import sidecar_layout as layout
-from coldparquet.plan.advice import Finding
 from coldparquet.text import row_group_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from coldparquet.catalog.findings import Severity
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.sidecar_chunks import ChunkColumn, RawBounds
     from coldparquet.format.sidecar_header import ColumnDescriptor
-    from coldparquet.plan.advice import Severity
     from coldparquet.plan.bounds import BoolArray
 
 _COLUMNS_NAMED = 5

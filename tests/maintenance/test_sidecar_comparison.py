@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coldparquet.catalog.findings import Finding
 from coldparquet.format.parquet_footer import writer_entry
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_header import ScratchpadEntry
@@ -27,11 +28,8 @@ from coldparquet.format.types import (
     ForeignAnnotation,
     encode_foreign_annotations,
 )
-from coldparquet.plan.sidecar_comparison import compare_sidecars
+from coldparquet.maintenance.sidecar_comparison import compare_sidecars
 from tests.support.sidecar_strategies import contents
-
-if TYPE_CHECKING:
-    from coldparquet.plan.advice import Finding
 
 REMEDY = "write it anew"
 TIME, PRICE, NAME = range(3)
