@@ -24,7 +24,8 @@ from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError,
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.http_errors import parse_refusal
 from coldparquet.storage.open import open_store
-from coldparquet.storage.s3.identity import parse_s3_options, resolve_account
+from coldparquet.storage.s3.identity import resolve_account
+from coldparquet.storage.s3.parameters import parse_s3_options
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreOptions
 from coldparquet_testing.store_contract import request_for
