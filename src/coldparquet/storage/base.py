@@ -122,7 +122,7 @@ class ObjectStore(Protocol):
 
         Args:
             path: The object.
-            data: Its whole content; for more than a few MiB use :func:`~coldparquet.storage.transfer.upload_object`.
+            data: Its whole content; for more than a few MiB use :func:`~coldparquet.write.upload.upload_object`.
             overwrite: False refuses to replace an object that exists, atomically where the store can.
             if_match: Replace only the version with this ETag, atomically; needs ``overwrite``.
             storage_class: S3's name of a storage class; None is the bucket's own. Other stores ignore it.
@@ -141,7 +141,7 @@ class ObjectStore(Protocol):
         ...
 
     async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
-        """Begin to write an object in parts. 1 request. Use :func:`~coldparquet.storage.transfer.upload_object`.
+        """Begin to write an object in parts. 1 request. Use :func:`~coldparquet.write.upload.upload_object`.
 
         Raises:
             NotFoundError: The bucket does not exist.

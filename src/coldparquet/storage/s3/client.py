@@ -36,10 +36,10 @@ from coldparquet.storage.s3.identity import (
     S3Account,
     forget_account,
     known_account,
-    parse_s3_options,
     resolve_account,
     state_of_file,
 )
+from coldparquet.storage.s3.parameters import parse_s3_options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from coldparquet.storage.base import Answer
-    from coldparquet.storage.s3.identity import S3Options
+    from coldparquet.storage.s3.parameters import S3Options
 
 
 _REFUSED = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
