@@ -49,8 +49,9 @@ def test_index_then_read(run: Run, bucket: Any, monkeypatch: pytest.MonkeyPatch)
     assert json.loads(run("index", table, "--json", *store).stdout)["counts"] == {"written": len(before)}
     after = {info["Key"]: info["ETag"] for info in bucket.list_objects_v2(Bucket="bucket")["Contents"]}
     assert {key: after[key] for key in before} == before
-    assert after.keys() - before.keys() == {key.replace("data.parquet", "_pm") for key in before}
-    assert run("index", table, *store).stdout.endswith(f": {len(before)} unchanged\n")
+    new = {key.replace("data.parquet", name) for key in before for name in ("_pm", "_pages")}
+    assert after.keys() - before.keys() == new | {"db/trades/_catalogue"}
+    assert f": {len(before)} unchanged\n" in run("index", table, *store).stdout
 
     partition = next(iter(before)).removesuffix("/data.parquet")
     assert json.loads(run("inspect", f"s3://bucket/{partition}", "--json", *store).stdout)["columns"]

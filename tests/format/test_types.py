@@ -37,9 +37,9 @@ from coldparquet.format.type_codes import (
 )
 from coldparquet.format.types import (
     ArrowKind,
-    Comparison,
     ForeignAnnotation,
     StatisticsTrust,
+    ValueOrder,
     canonical_type,
     distinct_values,
     encode_foreign_annotations,
@@ -129,7 +129,7 @@ def test_array_codes_round_trip(dimensions: int) -> None:
     raw, nested = resolve_type(code, BYTES, 0, 0), resolve_type(code, PhysicalType.DOUBLE, 0, dimensions)
     assert (raw.raw_array, nested.raw_array) == (True, False)
     assert raw.arrow == nested.arrow == ArrowKind(name="list", dimensions=dimensions)
-    assert raw.comparison is Comparison.NONE
+    assert raw.comparison is ValueOrder.NONE
     with pytest.raises(UnsupportedError):
         resolve_type(code, PhysicalType.DOUBLE, 0, dimensions + 1)
 

@@ -301,9 +301,14 @@ def _fates(label: str, results: Sequence[WorkResult]) -> Text:
     return Text(label if parts else "") + Text(", ").join(parts)
 
 
+def _pages_bytes(result: WorkResult) -> int:
+    """Return how much of what ``index`` wrote is told in a line of its own."""
+    return (result.details.get("pages") or {}).get("size_bytes") or 0
+
+
 def _amounts(results: Sequence[WorkResult]) -> str:
     """Write how many bytes, what they were before, and dollars; nothing where they were not counted."""
-    size_bytes = sum(result.size_bytes or 0 for result in results)
+    size_bytes = sum((result.size_bytes or 0) - _pages_bytes(result) for result in results)
     shapes = [
         (before, after) for one in results if (before := one.details.get("before")) and (after := one.details["after"])
     ]

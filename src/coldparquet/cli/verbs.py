@@ -148,11 +148,28 @@ def index(
     context: typer.Context,
     lakes: Lakes,
     *,
-    pages: Annotated[
-        bool, typer.Option("--pages", help="Also write _pages: where single pages lie and what bounds them.")
+    pages: Annotated[  # the former way to ask for what is the default now
+        bool, typer.Option("--pages", hidden=True, help="Write _pages.")
+    ] = False,
+    no_pages: Annotated[
+        bool,
+        typer.Option(
+            "--no-pages",
+            help="Write no _pages, which say where single pages lie and what bounds them: of files without a page index that"
+            " takes reading most of them.",
+        ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Also write sidecars and _pages anew that exist.")] = False,
-    pack: Pack = False,
+    no_catalogue: Annotated[
+        bool,
+        typer.Option(
+            "--no-catalogue",
+            help="Make no _catalogue of tables on S3 of 4 partitions or more; one that exists is renewed.",
+        ),
+    ] = False,
+    pack: Annotated[
+        bool, typer.Option("--pack", help="Make the _catalogue of other tables as well: it serves copies on S3.")
+    ] = False,
     inline_blooms_kib: Annotated[
         int | None,
         typer.Option(
@@ -165,10 +182,24 @@ def index(
     dry_run: DryRun = False,
     run: RunFlags,
 ) -> None:
-    """Write the sidecars that are missing beside Parquet files, and renew those that are of another file."""
-    inline = None if inline_blooms_kib is None else inline_blooms_kib * KIB
-    options = {"pages": pages, "force": force, "pack": pack, "inline_bloom_bytes": inline, "dry_run": dry_run}
-    _run(context, {"job": "index", **options}, lakes, run)
+    """Write the sidecars that are missing beside Parquet files, and renew those that are of another file.
+
+    What else makes reads cheaper is written, too: small bloom filters go into the sidecars, where pages lie goes into _pages,
+    and the sidecars of a table on S3 into its _catalogue. --dry-run says what would be written, and how large it is.
+    """
+    if no_pages and pages:
+        raise typer.BadParameter("it contradicts --no-pages", param_hint="--pages")
+    if no_catalogue and pack:
+        raise typer.BadParameter("it contradicts --no-catalogue", param_hint="--pack")
+    job = {
+        "job": "index",
+        "pages": not no_pages,
+        "force": force,
+        "pack": pack or (False if no_catalogue else None),
+        "inline_bloom_bytes": None if inline_blooms_kib is None else inline_blooms_kib * KIB,
+        "dry_run": dry_run,
+    }
+    _run(context, job, lakes, run)
 
 
 @takes_flags

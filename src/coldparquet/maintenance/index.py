@@ -14,7 +14,7 @@ from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, partition_l
 from coldparquet.concurrency import both
 from coldparquet.errors import InvalidInputError
 from coldparquet.maintenance.index_pages import PagesIndexer, make_window_slots
-from coldparquet.maintenance.pack import PackReport, renew_catalogues
+from coldparquet.maintenance.pack import PackReport, is_packed, renew_catalogues, result_of_pack
 from coldparquet.maintenance.sidecars import IndexedPartition, PartitionIndexer
 from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data, one_table
 from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, nothing_to_do
@@ -93,8 +93,9 @@ class IndexJob(TableByTable):
     """Also write a ``_pages`` beside each sidecar."""
     force: bool = False
     """Also write sidecars and ``_pages`` anew that exist."""
-    pack: bool = False
-    """Make the catalogue of each table that has none; one that is there is renewed in any case."""
+    pack: bool | None = False
+    """Make the catalogue of each table that has none; one that is there is renewed in any case. None makes it where readers
+    use it and it pays: of a few partitions or more, in stores that list versions."""
     inline_bloom_bytes: int | None = None
     """Bloom filters go into a sidecar if it then has at most so many bytes; see :func:`index_table`."""
     dry_run: bool = False
@@ -193,8 +194,23 @@ class IndexJob(TableByTable):
         return _result(item, done)
 
     async def finish(self, results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores) -> tuple[WorkResult, ...]:
-        """Renew the catalogues of the tables."""
-        return () if self.dry_run else await renew_catalogues(results, plan, stores, make=self.pack)
+        """Renew the catalogues of the tables; a dry run says which would be made, and about how large they would be."""
+        if not self.dry_run:
+            return await renew_catalogues(results, plan, stores, make=self.pack)
+        planned = []
+        for table in plan.tables:
+            sizes = [_sidecar_bytes(one) for one in (*results, *plan.settled) if _is_indexed(one, table)]
+            has_new = any(one.outcome == "done" for one in results if one.table == table.table_url)
+            if has_new and is_packed(self.pack, stores.table(table)[0], len(sizes)):
+                report = PackReport(
+                    url=table.table_url,
+                    action="would write",
+                    catalogue_bytes=sum(sizes),
+                    partitions=(),
+                    reason="about as large as the sidecars, and up to 64 MiB of bloom filters come with them",
+                )
+                planned.append(result_of_pack(table, report, is_renewed=True))
+        return tuple(planned)
 
     def report(self, run: TableRun) -> IndexReport:
         """Say what became of one table."""
@@ -231,6 +247,17 @@ def _unread(table: WorkItem, finding: Finding) -> WorkResult:
         kind=finding.kind if is_error else None,
         done=finding,
     )
+
+
+def _is_indexed(result: WorkResult, table: WorkItem) -> bool:
+    return result.table == table.table_url and result.partition != "" and result.action != "skipped"
+
+
+def _sidecar_bytes(result: WorkResult) -> int:
+    """Return the size of a partition's sidecar, as far as it is known here."""
+    if isinstance(result.done, IndexedPartition):
+        return result.done.sidecar_bytes or 0
+    return (result.size_bytes or 0) - ((result.details.get("pages") or {}).get("size_bytes") or 0)
 
 
 async def _window_slots() -> asyncio.Semaphore:
@@ -270,7 +297,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     storage_options: Mapping[str, Any] | None = None,
     pages: bool = False,
     force: bool = False,
-    pack: bool = False,
+    pack: bool | None = False,
     inline_bloom_bytes: int | None = None,
     dry_run: bool = False,
     options: ReadOptions | None = None,
@@ -306,7 +333,8 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         force: Write every sidecar anew, and every ``_pages``: without ``pages`` those that exist, for which 1 request per
             partition looks. What a QuestDB noted in its own ones and the footer does not say is lost: older
             snapshots and transaction numbers.
-        pack: Make the catalogue of the table where there is none; one that is there is renewed in any case. See
+        pack: Make the catalogue of the table where there is none; one that is there is renewed in any case. None makes it
+            where readers use it and it pays: of 4 partitions or more, in stores that list versions (S3). See
             :func:`coldparquet.maintenance.pack.pack_table`.
         inline_bloom_bytes: Bloom filters go into a sidecar that is written if it then has at most so many bytes, so that
             those that ask them need no request beyond that for the sidecar; but every other question fetches them, too. None

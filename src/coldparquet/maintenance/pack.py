@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -53,6 +54,9 @@ DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
 
 PackAction = Literal["written", "would write", "unchanged", "skipped", "failed"]
 """``unchanged``: the catalogue that is there says the same. ``skipped``: there is nothing to pack."""
+
+WORTH_PARTITIONS = 4
+"""A catalogue of fewer saves no round trip, and few requests."""
 
 _TABLES_AT_ONCE = 16
 
@@ -209,22 +213,28 @@ async def renew_catalogue(  # noqa: PLR0913 - what can be told is told by name
         return PackReport(url=path, action="failed", reason=error.message)
 
 
+def is_packed(make: bool | None, store: ObjectStore, partition_count: int) -> bool:
+    """Tell whether a table gets a catalogue; None is where readers use it and it pays."""
+    return store.has_version_listings and partition_count >= WORTH_PARTITIONS if make is None else make
+
+
 async def renew_catalogues(
-    results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores, *, make: bool
+    results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores, *, make: bool | None
 ) -> tuple[WorkResult, ...]:
-    """Renew the catalogues of the tables of a plan, by what became of their partitions.
+    """Renew the catalogues of the tables of a plan, by what became of their partitions; ``make`` as :func:`is_packed` says.
 
     Requests: those of :func:`~coldparquet.maintenance.pack.renew_catalogue` for each of these tables.
     """
     changed: dict[str, set[str]] = {table.table_url: set() for table in plan.tables}
+    counts = Counter(one.table for one in (*results, *plan.settled) if one.partition and one.action != "skipped")
     for result in results:
         if result.outcome == "done" and result.partition and result.table in changed:
             changed[result.table].add(result.details.get("directory", result.partition))
 
     async def renew(table: WorkItem) -> WorkResult | None:
         store, path = stores.table(table)
-        directories = changed[table.table_url]
-        report = await renew_catalogue(store, path, stores.read_options, changed=directories, make=make)
+        directories, is_wanted = changed[table.table_url], is_packed(make, store, counts[table.table_url])
+        report = await renew_catalogue(store, path, stores.read_options, changed=directories, make=is_wanted)
         return None if report is None else result_of_pack(table, report, is_renewed=True)
 
     renewals = await map_or_cancel(renew, plan.tables, at_once=_TABLES_AT_ONCE)
