@@ -15,30 +15,24 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.log import RequestRecord
 from coldparquet.storage.memory import MemoryStore
-from tests.support.parquet_footers import parquet_bytes
 from tests.support.request_logs import assert_plan_was_followed, data_requests
+from tests.support.small_tables import parquet_of_day
 
 ROWS, ROW_GROUPS = 24_000, 10
-DAY_US = 86_400_000_000
-FIRST_DAY_US = 19_783 * DAY_US  # 2024-03-01
 
 
 def make_day(day: int) -> bytes:
     """One partition: rows at equal distances over a day, in ten row groups."""
     random = np.random.default_rng(day)
-    ts = FIRST_DAY_US + day * DAY_US + np.arange(ROWS) * (DAY_US // ROWS)
-    table = pa.table(
-        {
-            "ts": pa.array(ts, pa.timestamp("us", "UTC")),
-            "symbol": pa.array(np.array(["BTC", "ETH"])[random.integers(0, 2, ROWS)]),
-            "price": random.normal(size=ROWS),
-            "note": pa.nulls(ROWS, pa.string()),
-            "size": random.integers(0, 1000, ROWS),
-        }
+    return parquet_of_day(
+        day,
+        ROW_GROUPS,
+        ROWS,
+        symbol=np.array(["BTC", "ETH"])[random.integers(0, 2, ROWS)],
+        price=random.normal(size=ROWS),
+        note=pa.nulls(ROWS, pa.string()),
+        size=random.integers(0, 1000, ROWS),
     )
-    # A timestamp that is never null and sorted is the designated one.
-    table = table.set_column(0, pa.field("ts", table.schema.field("ts").type, nullable=False), table.column("ts"))
-    return parquet_bytes(table, row_group_size=ROWS // ROW_GROUPS, sorting_columns=[pq.SortingColumn(0)])
 
 
 @pytest.fixture(scope="module")

@@ -25,28 +25,19 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 from tests.support.archive_store import ArchiveStore
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, as_questdb_shows, copy_parquet_partitions, plain
-from tests.support.table_copies import copy_table
+from tests.support.table_copies import contents_of, copy_table
 
 TABLES = sorted({partition.table for partition in PARTITIONS})
-
-
-def files(table: Path) -> dict[str, tuple[bytes, int]]:
-    """Content and modification time of every file."""
-    return {
-        str(path.relative_to(table)): (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in table.rglob("*")
-        if path.is_file()
-    }
 
 
 @pytest.mark.parametrize("name", TABLES)
 async def test_the_indexed_table_answers_as_questdb(tmp_path: Path, name: str) -> None:
     table = copy_parquet_partitions(name, tmp_path)
-    before = files(table)
+    before = contents_of(table)
     report = await index_table(table)
     assert [Path(done.path).parent.name for done in report.partitions] == sorted(path.name for path in table.iterdir())
     assert {done.action for done in report.partitions} == {"written"}
-    after = files(table)
+    after = contents_of(table)
     assert {key: after[key] for key in before} == before
     written = {f"{Path(done.path).parent.name}/_pm": done.sidecar_bytes for done in report.partitions}
     assert {key: len(after[key][0]) for key in after.keys() - before.keys()} == written
@@ -157,13 +148,13 @@ async def test_a_sidecar_of_an_update_that_was_cut_off_stays(tmp_path: Path) -> 
     data = min(table.glob("*/data.parquet"))
     with data.open("ab") as file:
         file.write(b"half of a row group")
-    before = files(table)
+    before = contents_of(table)
     kept, *_ = (await index_table(table)).partitions
     assert (kept.action, kept.is_stale) == ("kept", False)
     assert kept.reason == (
         "data.parquet goes on for 19 bytes behind what it describes: an update is under way, or was cut off"
     )
-    assert files(table) == before
+    assert contents_of(table) == before
 
 
 async def test_a_sidecar_without_parquet_file_is_a_failure(tmp_path: Path) -> None:
@@ -239,12 +230,12 @@ class RefusingStore(LimitedStore):
 @pytest.mark.parametrize("write", [index_table, migrate_table])
 async def test_a_refused_write_leaves_no_sidecar(tmp_path: Path, error: ColdParquetError, write: Any) -> None:
     table = copy_table("interval_day", tmp_path)
-    before = files(table)
+    before = contents_of(table)
     report = await write(str(table), store=RefusingStore(error))
     *refused, native = [(done.action, done.reason) for done in report.partitions]
     file_name = "data.parquet" if error.path is None else "_pm"
     assert (set(refused), native[0]) == ({("failed", f"{file_name}: {error.message}")}, "skipped")
-    assert files(table) == before
+    assert contents_of(table) == before
 
 
 @pytest.mark.parametrize("step", ["fsync", "link", "replace"])
@@ -253,7 +244,7 @@ async def test_a_write_that_fails_halfway_leaves_no_sidecar(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, force: bool
 ) -> None:
     table = copy_parquet_partitions("interval_day", tmp_path)
-    before = files(table)
+    before = contents_of(table)
 
     def fail(*_arguments: object, **_options: object) -> None:
         raise OSError(28, "No space left on device")
@@ -264,7 +255,7 @@ async def test_a_write_that_fails_halfway_leaves_no_sidecar(
     needed = step == "fsync" or (step == "replace") == force
     assert {done.action for done in report.partitions} == {"failed" if needed else "written"}
     if needed:
-        assert files(table) == before
+        assert contents_of(table) == before
 
 
 async def test_cancelling_leaves_whole_sidecars_or_none(tmp_path: Path) -> None:

@@ -24,27 +24,17 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
-from tests.support.parquet_footers import parquet_bytes
 from tests.support.questdb_tables import PARTITIONS
+from tests.support.small_tables import parquet_of_day
 
 ROWS, ROW_GROUPS, DAYS = 6_000, 6, 4
-DAY_US = 86_400_000_000
-FIRST_DAY_US = 19_783 * DAY_US  # 2024-03-01
 ALONE = cp.ReadOptions(coalesce_gap_bytes=0, page_index="never", check_storage_classes=False)
 
 
 def make_day(day: int) -> bytes:
     random = np.random.default_rng(day)
-    ts = FIRST_DAY_US + day * DAY_US + np.arange(ROWS) * (DAY_US // ROWS)
-    table = pa.table(
-        {
-            "ts": pa.array(ts, pa.timestamp("us", "UTC")),
-            "price": random.normal(size=ROWS),
-            "size": random.integers(0, 1000, ROWS),
-        }
-    )
-    table = table.set_column(0, pa.field("ts", table.schema.field("ts").type, nullable=False), table.column("ts"))
-    return parquet_bytes(table, row_group_size=ROWS // ROW_GROUPS, sorting_columns=[pq.SortingColumn(0)])
+    price = random.normal(size=ROWS)
+    return parquet_of_day(day, ROW_GROUPS, ROWS, price=price, size=random.integers(0, 1000, ROWS))
 
 
 class ClassedStore(MemoryStore):

@@ -50,25 +50,19 @@ async def test_s3_urls(scheme: str) -> None:
     await store.aclose()
 
 
-@pytest.mark.parametrize("package", ["aiohttp", "s3fs"])
-async def test_s3_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+@pytest.mark.parametrize(
+    ("url", "package", "remedy"),
+    [
+        ("s3://bucket/key", "aiohttp", r"pip install 'coldparquet\[s3\]'"),
+        ("s3://bucket/key", "s3fs", r"pip install 'coldparquet\[s3\]'"),
+        ("https://host/path", "aiohttp", r"pip install 'coldparquet\[s3\]'"),
+        ("sftp://host/path", "paramiko", "sftp"),
+    ],
+)
+async def test_a_url_without_its_package(monkeypatch: pytest.MonkeyPatch, url: str, package: str, remedy: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UnsupportedError, match=r"pip install 'coldparquet\[s3\]'") as caught:
-        open_store("s3://bucket/key")
-    assert caught.value.kind == "MissingPackage"
-
-
-async def test_the_web_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(UnsupportedError, match=r"pip install 'coldparquet\[s3\]'") as caught:
-        open_store("https://host/path")
-    assert caught.value.kind == "MissingPackage"
-
-
-def test_other_scheme_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "paramiko", None)
-    with pytest.raises(UnsupportedError, match="sftp") as caught:
-        open_store("sftp://host/path")
+    with pytest.raises(UnsupportedError, match=remedy) as caught:
+        open_store(url)
     assert caught.value.kind == "MissingPackage"
 
 

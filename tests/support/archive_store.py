@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 import coldparquet as cp
 from coldparquet.archive.objects import needs_restore
@@ -14,8 +12,7 @@ from coldparquet.errors import ArchivedObjectError, InvalidInputError
 from coldparquet.maintenance.index import index_table
 from coldparquet.prices import RestoreTier
 from coldparquet.storage.requests import FetchedRange, ObjectInfo, RangeRequest, RestoreState
-from tests.support.parquet_footers import parquet_bytes
-from tests.support.small_tables import QuotingStore
+from tests.support.small_tables import QuotingStore, parquet_of_day
 
 # --- A store in memory with S3's storage classes: archived objects refuse GETs until a restore is over ----------------
 
@@ -76,23 +73,12 @@ class ArchiveStore(QuotingStore):
 
 
 ROWS = 2_400
-DAY_US = 86_400_000_000
-FIRST_DAY_US = 19_783 * DAY_US  # 2024-03-01
 DAYS = ["2024-03-01.1", "2024-03-02.1", "2024-03-03.1", "2024-03-04.1"]
 
 
 def make_day(day: int) -> bytes:
     """Write the Parquet file of one of the days, in four row groups."""
-    ts = FIRST_DAY_US + day * DAY_US + np.arange(ROWS) * (DAY_US // ROWS)
-    table = pa.table(
-        {
-            "ts": pa.array(ts, pa.timestamp("us", "UTC")),
-            "price": np.random.default_rng(day).normal(size=ROWS),
-            "day": np.full(ROWS, day),
-        }
-    )
-    table = table.set_column(0, pa.field("ts", table.schema.field("ts").type, nullable=False), table.column("ts"))
-    return parquet_bytes(table, row_group_size=ROWS // 4, sorting_columns=[pq.SortingColumn(0)])
+    return parquet_of_day(day, 4, ROWS, price=np.random.default_rng(day).normal(size=ROWS), day=np.full(ROWS, day))
 
 
 def data_path(day: str) -> str:

@@ -118,6 +118,14 @@ def plain_column(rows: pa.Table, name: str) -> Any:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
+def parquet_of_day(day: int, row_groups: int, row_count: int, /, **columns: Any) -> bytes:
+    """Rows at equal distances over a day. A timestamp that is sorted and never null is the designated one."""
+    ts = FIRST_DAY_US + day * DAY_US + np.arange(row_count) * (DAY_US // row_count)
+    rows = pa.table({"ts": pa.array(ts, pa.timestamp("us", "UTC"))} | columns)
+    rows = rows.set_column(0, rows.schema.field("ts").with_nullable(nullable=False), rows.column("ts"))
+    return parquet_bytes(rows, row_group_size=row_count // row_groups, sorting_columns=[pq.SortingColumn(0)])
+
+
 # --- A small table of three days whose pieces tests take apart: ten columns, pages, values known by heart -------------
 
 
@@ -156,7 +164,7 @@ def day_file(day: int) -> bytes:
         write_batch_size=50,
         data_page_size=1,
         write_page_index=True,
-        use_dictionary=["symbol"],  # type: ignore[arg-type]  # names of columns are allowed as well
+        use_dictionary=["symbol"],
         sorting_columns=[pq.SortingColumn(0)],
     )
 
