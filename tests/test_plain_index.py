@@ -24,8 +24,11 @@ FIRST = datetime(2024, 1, 1, tzinfo=UTC)
 DAY_US = 86_400_000_000
 OPENING = {"GET _txn": 1, "GET _meta": 1, "GET _catalogue": 1, "GET _pm": 1, "GET _pages": 1}
 """Asked for in the table's directory, in the first round trip, beside its listing."""
-SMALL = pa.schema({"ts": pa.timestamp("us", tz="UTC"), "price": pa.float64()})
-SMALL = SMALL.set(0, SMALL.field(0).with_nullable(False))
+FIELDS: list[pa.Field[Any]] = [
+    pa.field("ts", pa.timestamp("us", tz="UTC"), nullable=False),
+    pa.field("price", pa.float64()),
+]
+SMALL = pa.schema(FIELDS)
 
 
 def day(number: int) -> str:
