@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import coldparquet as cp
 from coldparquet.decode.arrow import DICTIONARY_TYPE
+from coldparquet.errors import FormatError
 from coldparquet.format.native import parse_symbol_offsets, parse_symbols
 from coldparquet.format.txn import parse_txn
 from coldparquet.storage.memory import MemoryStore
@@ -178,7 +179,9 @@ def test_questions_have_the_same_answer_as_plain_text(  # noqa: PLR0917 - what a
     dictionary_limit: int,
     use_dictionary: bool,
 ) -> None:
-    path = tmp_path_factory.mktemp("text") / "data.parquet"
+    directory = tmp_path_factory.mktemp("text")
+    path, without = directory / "data.parquet", directory / "without.parquet"
+    write_parquet(without, values, use_dictionary=False)
     write_parquet(
         path,
         values,
@@ -189,14 +192,34 @@ def test_questions_have_the_same_answer_as_plain_text(  # noqa: PLR0917 - what a
         use_dictionary=use_dictionary,
     )
 
-    async def ask() -> tuple[pa.Table, pa.Table]:
-        async with cp.open_partition(path) as partition:
-            plain = await partition.scan(["text", "n"], where).to_arrow()
-            return plain, await partition.scan(["text", "n"], where, options=AS_DICTIONARIES).to_arrow()
+    async def ask(file: Path, options: cp.ReadOptions | None = None) -> pa.Table:
+        async with cp.open_partition(file) as partition:
+            return await partition.scan(["text", "n"], where, options=options).to_arrow()
 
-    plain, encoded = asyncio.run(ask())
+    never_encoded, plain = asyncio.run(ask(without)), asyncio.run(ask(path))
+    encoded = asyncio.run(ask(path, AS_DICTIONARIES))
     assert encoded.schema.field("text").type == DICTIONARY_TYPE
-    assert encoded.to_pylist() == plain.to_pylist()
+    assert plain.schema.field("text").type == never_encoded.schema.field("text").type == pa.string()
+    assert encoded.to_pylist() == plain.to_pylist() == never_encoded.to_pylist()
+
+
+async def test_plain_strings_of_a_row_group_are_one_batch(tmp_path: Path) -> None:
+    """They are dictionary-encoded while they are decoded, which pyarrow does in parts of 65,536 rows."""
+    values = [None if number % 9 == 0 else f"value {number % 7}" for number in range(70_000)]
+    write_parquet(tmp_path / "data.parquet", values)
+    batches = await batches_of(tmp_path / "data.parquet", ["text"], cp.ReadOptions(batch_rows=100_000))
+    assert [batch.num_rows for batch in batches] == [70_000]
+    assert batches[0].column("text").equals(pa.array(values))
+
+
+async def test_invalid_text_in_a_dictionary_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "data.parquet"
+    write_parquet(path, ["good", "evil"] * 10, compression="none", store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"\x04\0\0\0evil", b"\x04\0\0\0e\xffil"))
+    async with cp.open_partition(path) as partition:
+        with pytest.raises(FormatError, match="row group 0, column 'text'") as caught:
+            await partition.scan(["text"]).to_arrow()
+    assert caught.value.details["field"] == "values"
 
 
 async def test_few_rows_do_not_keep_a_large_dictionary(tmp_path: Path) -> None:

@@ -148,6 +148,16 @@ def test_small_modules_have_several_importers() -> None:
     assert found == SMALL_FOR_A_REASON.keys(), "merge it into the one module that imports it"
 
 
+def test_a_name_is_one_class() -> None:
+    modules: dict[str, list[str]] = {}
+    for name, path in NAMED.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                modules.setdefault(node.name, []).append(name)
+    # The blocking classes are named as those that they stand for.
+    assert {name: found for name, found in modules.items() if len(found) > 1 and "sync" not in found} == {}
+
+
 def test_folders_stay_small() -> None:
     sizes = Counter(name.rpartition(".")[0] for name in NAMED)
     assert {folder: size for folder, size in sizes.items() if size > LARGEST_FOLDER_MODULES} == {}

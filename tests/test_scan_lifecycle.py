@@ -18,23 +18,20 @@ import coldparquet as cp
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
 from coldparquet_testing.stores import FaultStore, Hang, LatencyStore
+from tests.support.parquet_footers import parquet_bytes
 
 ROWS, ROW_GROUPS = 1_000, 10
 
 
 def parquet() -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"x": range(ROWS)}), sink, row_group_size=ROWS // ROW_GROUPS)
-    return sink.getvalue().to_pybytes()
+    return parquet_bytes(pa.table({"x": range(ROWS)}), row_group_size=ROWS // ROW_GROUPS)
 
 
 def parquet_with_times() -> bytes:
     times = pa.array(range(1_709_251_200_000_000, 1_709_251_200_000_000 + ROWS), pa.timestamp("us"))
     schema = pa.schema([pa.field("ts", times.type, nullable=False), pa.field("x", pa.int64())])
-    sink = pa.BufferOutputStream()
     rows = pa.Table.from_arrays([times, pa.array(range(ROWS))], schema=schema)
-    pq.write_table(rows, sink, row_group_size=ROWS // ROW_GROUPS, sorting_columns=[pq.SortingColumn(0)])
-    return sink.getvalue().to_pybytes()
+    return parquet_bytes(rows, row_group_size=ROWS // ROW_GROUPS, sorting_columns=[pq.SortingColumn(0)])
 
 
 @pytest.fixture
@@ -190,9 +187,7 @@ def _exit_code_of_child(scan: cp.sync.Scan, path: Path, expected: int) -> int:
 
 async def test_leaving_a_stream_waits_for_what_threads_still_decode(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"x": range(100)}), sink)
-    await store.put("t/data.parquet", sink.getvalue().to_pybytes(), overwrite=False)
+    await store.put("t/data.parquet", parquet_bytes(pa.table({"x": range(100)})), overwrite=False)
     began, ended = threading.Event(), threading.Event()
 
     def decode_slowly(*_: object, **__: object) -> pa.Table:

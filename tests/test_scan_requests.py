@@ -15,6 +15,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.log import RequestRecord
 from coldparquet.storage.memory import MemoryStore
+from tests.support.parquet_footers import parquet_bytes
 from tests.support.request_logs import assert_plan_was_followed, data_requests
 
 ROWS, ROW_GROUPS = 24_000, 10
@@ -25,7 +26,6 @@ FIRST_DAY_US = 19_783 * DAY_US  # 2024-03-01
 def make_day(day: int) -> bytes:
     """One partition: rows at equal distances over a day, in ten row groups."""
     random = np.random.default_rng(day)
-    sink = pa.BufferOutputStream()
     ts = FIRST_DAY_US + day * DAY_US + np.arange(ROWS) * (DAY_US // ROWS)
     table = pa.table(
         {
@@ -38,8 +38,7 @@ def make_day(day: int) -> bytes:
     )
     # A timestamp that is never null and sorted is the designated one.
     table = table.set_column(0, pa.field("ts", table.schema.field("ts").type, nullable=False), table.column("ts"))
-    pq.write_table(table, sink, row_group_size=ROWS // ROW_GROUPS, sorting_columns=[pq.SortingColumn(0)])
-    return sink.getvalue().to_pybytes()
+    return parquet_bytes(table, row_group_size=ROWS // ROW_GROUPS, sorting_columns=[pq.SortingColumn(0)])
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ from coldparquet.maintenance.verify import verify_table
 from coldparquet.pieces import read_piece
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import write_partition
+from tests.support.parquet_footers import parquet_bytes
 from tests.support.questdb_tables import assert_same_rows, expected_rows
 from tests.support.table_copies import alter, change_type, copy_table, position, slots_of
 
@@ -491,9 +492,11 @@ async def test_the_designated_timestamp_may_change_its_unit() -> None:
         parts = [day(number, unit) for number, unit in enumerate(units, start=1)]
         store = MemoryStore()
         for number, rows in enumerate(parts, start=1):
-            sink = io.BytesIO()
-            pq.write_table(rows, sink, sorting_columns=[pq.SortingColumn(0)], row_group_size=2)
-            await store.put(f"t/2024-03-{number:02d}/data.parquet", sink.getvalue(), overwrite=False)
+            await store.put(
+                f"t/2024-03-{number:02d}/data.parquet",
+                parquet_bytes(rows, sorting_columns=[pq.SortingColumn(0)], row_group_size=2),
+                overwrite=False,
+            )
         expected = unified(parts)
         async with cp.open_table("t", store=store, options=ALL) as table:
             times = expected.column("ts")

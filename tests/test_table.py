@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import io
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -21,13 +20,12 @@ import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.storage.memory import MemoryStore
+from tests.support.parquet_footers import parquet_bytes
 from tests.support.questdb_tables import copy_parquet_partitions
 
 
 def parquet(columns: Mapping[str, Any]) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(pa.table(dict(columns)), sink)
-    return sink.getvalue()
+    return parquet_bytes(pa.table(dict(columns)))
 
 
 async def store_of(files: Mapping[str, bytes]) -> MemoryStore:
@@ -239,9 +237,11 @@ async def test_a_store_of_the_caller_stays_open(monkeypatch: pytest.MonkeyPatch)
 async def test_a_column_that_changed_its_type_bothers_only_questions_that_need_it() -> None:
     store = MemoryStore()
     for day, values in ((1, pa.array([1, 2])), (2, pa.array(["a", "b"]))):
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.table({"kept": [day, day], "changed": values}), sink)
-        await store.put(f"table/2024-03-0{day}/data.parquet", sink.getvalue().to_pybytes(), overwrite=False)
+        await store.put(
+            f"table/2024-03-0{day}/data.parquet",
+            parquet_bytes(pa.table({"kept": [day, day], "changed": values})),
+            overwrite=False,
+        )
     async with cp.open_table("table", store=store) as table:
         assert (await table.scan(["kept"]).to_arrow()).column("kept").to_pylist() == [1, 1, 2, 2]
         with pytest.raises(
@@ -268,10 +268,10 @@ async def test_directories_that_look_like_partitions_but_are_none_are_noted() ->
 async def test_partitions_whose_range_exceeds_nanoseconds_are_planned(name: str) -> None:
     times = pa.array([7], pa.timestamp("ns", "UTC"))
     field = pa.field("ts", times.type, nullable=False)
-    sink = io.BytesIO()
     order = [pq.SortingColumn(0)]
-    pq.write_table(pa.table([times], schema=pa.schema([field])), sink, sorting_columns=order)
-    store = await store_of({f"t/{name}/data.parquet": sink.getvalue()})
+    store = await store_of(
+        {f"t/{name}/data.parquet": parquet_bytes(pa.table([times], schema=pa.schema([field])), sorting_columns=order)}
+    )
     async with cp.open_table("t", store=store) as table:
         plan = await table.scan(where="ts < '2024-01-01'").plan()
         begins_early = name in ("default", "1970-01-01")

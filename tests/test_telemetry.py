@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -23,6 +22,7 @@ from coldparquet.errors import StorageError
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import FetchedRange, RangeRequest
+from tests.support.parquet_footers import parquet_bytes
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -44,9 +44,13 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
 
 @pytest.fixture
 async def store() -> MemoryStore:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"id": list(range(1000)), "who": ["Ada"] * 1000}), sink, row_group_size=100)
-    store = MemoryStore({f"{PARTITION}/data.parquet": sink.getvalue().to_pybytes()})
+    store = MemoryStore(
+        {
+            f"{PARTITION}/data.parquet": parquet_bytes(
+                pa.table({"id": list(range(1000)), "who": ["Ada"] * 1000}), row_group_size=100
+            )
+        }
+    )
     await index_table("trades", store=store)
     return store
 

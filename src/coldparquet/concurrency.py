@@ -98,11 +98,7 @@ class BackgroundLoop:
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine in the background loop and wait for its result; an interrupt cancels it."""
         loop = self._running_loop()
-        try:
-            inside = asyncio.get_running_loop() is loop
-        except RuntimeError:
-            inside = False
-        if inside:
+        if self.is_here():
             coroutine.close()
             raise InvalidInputError(
                 "coldparquet.sync, or another blocking call, was used in its own event loop and would wait for itself; use"
@@ -114,6 +110,13 @@ class BackgroundLoop:
         except BaseException:
             future.cancel()
             raise
+
+    def is_here(self) -> bool:
+        """Tell whether the caller runs in this loop."""
+        try:
+            return asyncio.get_running_loop() is self._loop and self._process_id == os.getpid()
+        except RuntimeError:
+            return False
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:

@@ -15,7 +15,7 @@ from coldparquet.decode.arrow import TextAs, arrow_field
 from coldparquet.decode.columns import decode_for_the_first_time
 from coldparquet.format.partition_names import ITSELF
 from coldparquet.options import checked_options
-from coldparquet.plan.bind import BoundField, bind
+from coldparquet.plan.bind import BoundField, bind, fields_of
 from coldparquet.plan.columns import select_columns
 from coldparquet.plan.where import parse_predicate
 from coldparquet.scan.model import Question, RememberedSpeeds, told_of_older_columns
@@ -164,6 +164,9 @@ class Table:
             names_columns=columns is not None,
             predicate_text=predicate_text,
             predicate=bound,
+            predicate_columns=()
+            if bound is None
+            else tuple(snapshot.columns[field.index] for field in fields_of(bound)),
             limit=limit,
         )
         return Scan(

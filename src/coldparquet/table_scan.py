@@ -489,7 +489,7 @@ class Scan:
             return tuple(objects), None
 
     async def _admitted(self) -> RowPlan:
-        return (await admit(await self._planned.get())).of_rows
+        return await admit(await self._planned.get())
 
     async def _extremes(self, name: str, wanted: tuple[Extreme, ...]) -> list[Any]:
         """Find the wanted extremes, each as an Arrow scalar."""

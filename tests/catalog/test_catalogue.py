@@ -20,7 +20,6 @@ from coldparquet.catalog import packed as catalogue_fetch
 from coldparquet.catalog.packed import CATALOGUE_FILE, STRIPES_REASON
 from coldparquet.errors import AccessError, ObjectChangedError, StorageError
 from coldparquet.format.catalogue_file import parse_catalogue_index
-from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.txn import encode_txn, parse_txn
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table, renew_catalogue
@@ -42,7 +41,7 @@ from tests.support.small_tables import (
     partitions_alone,
     table_of_days,
 )
-from tests.support.table_copies import copy_table
+from tests.support.table_copies import copy_table, records_of, with_records
 
 WITHOUT = StoreOptions(use_catalogue=False)
 KEEPS_NOTHING = StoreOptions(cache_limit_bytes=0)
@@ -163,13 +162,12 @@ async def test_partitions_that_are_missing_or_changed_are_read_by_themselves() -
         if name_of(3) in path:
             await store.put(path, data, overwrite=False)
     transaction = parse_txn(objects[f"{TABLE}/_txn"], path=None)
-    records = [transaction.partitions.record(day) for day in range(DAYS)]
+    records = records_of(transaction)
     records[7] = replace(records[7], name_txn=99)
     moved = name_of(7).replace(".4", ".99")
     for file in ("_pm", "data.parquet"):
         await store.put(f"{TABLE}/{moved}/{file}", objects[f"{TABLE}/{name_of(7)}/{file}"], overwrite=False)
-    changed = encode_txn(replace(transaction, partitions=PartitionRecords.of(records)))
-    await store.put(f"{TABLE}/_txn", changed, overwrite=True)
+    await store.put(f"{TABLE}/_txn", encode_txn(with_records(transaction, records)), overwrite=True)
     async with cp.open_table(TABLE, store=store) as table:
         plan = await table.scan().plan()
         assert spent(table.request_log) == sorted([*OPENING, ("get", f"{name_of(3)}/_pm"), ("get", f"{moved}/_pm")])
@@ -181,13 +179,11 @@ async def test_partitions_that_are_missing_or_changed_are_read_by_themselves() -
 async def test_an_entry_of_another_size_or_of_other_rows_does_not_count(change: dict[str, int]) -> None:
     objects = table_of_days(DAYS)
     transaction = parse_txn(objects[f"{TABLE}/_txn"], path=None)
-    records = [transaction.partitions.record(day) for day in range(DAYS)]
+    records = records_of(transaction)
     ((field, difference),) = change.items()
     records[5] = replace(records[5], **{field: getattr(records[5], field) + difference})
     store = await packed(objects)
-    rows = sum(record.row_count for record in records[:-1])
-    following = replace(transaction, partitions=PartitionRecords.of(records), fixed_row_count=rows)
-    await store.put(f"{TABLE}/_txn", encode_txn(following), overwrite=True)
+    await store.put(f"{TABLE}/_txn", encode_txn(with_records(transaction, records)), overwrite=True)
     async with cp.open_table(TABLE, store=store) as table:
         with pytest.raises(cp.ColdParquetError):  # as without a catalogue: nothing there is of this state
             await table.scan().plan()

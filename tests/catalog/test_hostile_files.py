@@ -12,25 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import coldparquet as cp
 from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError, StorageError, UnsupportedError
-from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import SidecarContent, encode_sidecar
-from coldparquet.format.txn import encode_txn, parse_txn
+from coldparquet.format.txn import parse_txn
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.storage import urls
 from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.memory import MemoryStore
+from tests.support.parquet_footers import parquet_bytes, parsed_footer
 from tests.support.questdb_tables import PARTITIONS, copy_parquet_partitions
-from tests.support.table_copies import contents_of, copy_table
+from tests.support.table_copies import change_record, contents_of, copy_table, records_of, rewrite_txn
 
 # --- Table files and directories that lie: clear errors, never a row too few or too many, and nothing but our own
 # errors
@@ -48,8 +47,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def change_transaction(table: Path, **changes: Any) -> None:
-    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    (table / "_txn").write_bytes(encode_txn(replace(transaction, **changes)))
+    rewrite_txn(table, lambda transaction: replace(transaction, **changes))
 
 
 async def rows_of(table: Path, where: str | None = None) -> int:
@@ -71,7 +69,7 @@ async def test_a_largest_timestamp_before_the_last_partition(table: Path) -> Non
 
 async def test_two_records_of_one_directory(table: Path) -> None:
     transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    first, second, *others = [transaction.partitions.record(index) for index in range(5)]
+    first, second, *others = records_of(transaction)
     records = [replace(first, timestamp=-100), replace(second, timestamp=0), *others]
     change_transaction(table, partitions=PartitionRecords.of(records))
     with pytest.raises(FormatError, match="both named 1970-01-01, so their rows would be read twice") as caught:
@@ -103,11 +101,7 @@ async def test_rows_of_other_times_are_read_where_no_partition_was_left_out_by_i
 
 async def test_a_record_of_other_times_than_the_rows(table: Path) -> None:
     day_us = 86_400_000_000
-    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    first, *others = [transaction.partitions.record(index) for index in range(5)]
-    change_transaction(
-        table, partitions=PartitionRecords.of([replace(first, timestamp=first.timestamp - day_us), *others])
-    )
+    change_record(table, lambda first: replace(first, timestamp=first.timestamp - day_us))
     shutil.move(table / f"{FIRST_DAY}.4", table / "2024-02-26.4")
     with pytest.raises(FormatError) as caught:
         await rows_of(table, "ts < '2024-03-01'")
@@ -161,17 +155,13 @@ ROWS = 1_000
 
 @pytest.fixture(scope="module")
 def data() -> bytes:
-    sink = pa.BufferOutputStream()
     numbers, texts = pa.array(range(ROWS), pa.int64()), pa.array(["a", "b"] * (ROWS // 2))
-    pq.write_table(pa.table({"x": numbers, "text": texts}), sink, row_group_size=ROWS // 4)
-    return sink.getvalue().to_pybytes()
+    return parquet_bytes(pa.table({"x": numbers, "text": texts}), row_group_size=ROWS // 4)
 
 
 @pytest.fixture(scope="module")
 def content(data: bytes) -> SidecarContent:
-    length = int.from_bytes(data[-8:-4], "little")
-    footer_offset = len(data) - 8 - length
-    return sidecar_content_from_footer(parse_footer(data[footer_offset:-8], path="x", offset=footer_offset))
+    return sidecar_content_from_footer(parsed_footer(data))
 
 
 def store_of(data: bytes, content: SidecarContent) -> MemoryStore:

@@ -13,7 +13,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.catalog import table_files
 from coldparquet.errors import NotFoundError, ObjectChangedError, StorageError
-from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
+from coldparquet.format.partition_records import PartitionRecord
 from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
 from coldparquet.format.txn import TableTransaction, encode_txn, parse_txn
 from coldparquet.maintenance.index import index_table
@@ -26,7 +26,7 @@ from coldparquet_testing.demo_data import write_trades
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.stores import Failure, FaultStore, LatencyStore
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
-from tests.support.table_copies import copy_table
+from tests.support.table_copies import change_record, copy_table, records_of, rewrite_txn, with_records
 
 Change = Callable[[PartitionRecord], PartitionRecord]
 
@@ -156,15 +156,7 @@ async def test_a_purged_partition_is_an_error_not_a_gap(tmp_path: Path) -> None:
 
 async def test_rows_that_do_not_fit_the_transaction_are_refused(tmp_path: Path) -> None:
     path = copy_table("interval_month", tmp_path)
-    transaction = parse_txn((path / "_txn").read_bytes(), path=None)
-    records = [transaction.partitions.record(index) for index in range(len(transaction.partitions))]
-    records[0] = replace(records[0], row_count=records[0].row_count + 1)
-    lying = replace(
-        transaction,
-        partitions=PartitionRecords.of(records),
-        fixed_row_count=transaction.fixed_row_count + 1,
-    )
-    (path / "_txn").write_bytes(encode_txn(lying))
+    change_record(path, more_rows)
     async with cp.open_table(path) as table:
         with pytest.raises(cp.errors.FormatError, match="rows, the table's _txn") as caught:
             await table.scan().to_arrow()
@@ -260,13 +252,11 @@ async def table_of_many_days(path: Path, days: int) -> MemoryStore:
     """Make a table of which only the partition of the day 100 has files; a plan must look at no other."""
     transaction = parse_txn((path / "_txn").read_bytes(), path=None)
     metadata = parse_table_metadata((path / "_meta").read_bytes(), path=None)
-    [first, *_] = [transaction.partitions.record(index) for index in range(len(transaction.partitions))]
+    first = transaction.partitions.record(0)
     records = [replace(first, timestamp=first.timestamp + (day - 100) * DAY_US) for day in range(days)]
-    many = replace(
+    many = with_records(
         transaction,
-        partitions=PartitionRecords.of(records),
-        fixed_row_count=sum(record.row_count for record in records[:-1]),
-        transient_row_count=records[-1].row_count,
+        records,
         min_timestamp=records[0].timestamp,
         max_timestamp=records[-1].timestamp + DAY_US - 1,
     )
@@ -333,10 +323,7 @@ async def test_links_that_lead_out_of_the_table_are_not_followed_unless_asked(tm
 @pytest.mark.parametrize("index", [0, -1])
 async def test_partitions_that_a_newer_questdb_marked_are_refused(tmp_path: Path, index: int) -> None:
     path = copy_table("interval_day", tmp_path)
-    transaction = parse_txn((path / "_txn").read_bytes(), path=None)
-    records = [transaction.partitions.record(number) for number in range(len(transaction.partitions))]
-    records[index] = replace(records[index], unknown_flags=1 << 61)
-    (path / "_txn").write_bytes(encode_txn(replace(transaction, partitions=PartitionRecords.of(records))))
+    change_record(path, lambda record: replace(record, unknown_flags=1 << 61), index=index)
     async with cp.open_table(path) as table:
         with pytest.raises(cp.errors.UnsupportedError, match="may not be all of it") as caught:
             await table.scan().to_arrow()
@@ -376,18 +363,12 @@ def table(tmp_path: Path) -> Path:
 
 def commit(table: Path, change: Change, **fields: int) -> None:
     """Commit another transaction, which says something else of the native partition."""
-    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    records = [transaction.partitions.record(index) for index in range(len(transaction.partitions))]
-    records[-1] = change(records[-1])
-    following: TableTransaction = replace(
-        transaction,
-        txn=transaction.txn + 1,
-        transient_row_count=records[-1].row_count,
-        fixed_row_count=sum(record.row_count for record in records[:-1]),
-        partitions=PartitionRecords.of(records),
-        **fields,  # type: ignore[arg-type]
-    )
-    (table / "_txn").write_bytes(encode_txn(following))
+
+    def following(transaction: TableTransaction) -> TableTransaction:
+        *others, last = records_of(transaction)
+        return with_records(transaction, [*others, change(last)], txn=transaction.txn + 1, **fields)
+
+    rewrite_txn(table, following)
 
 
 def nothing(record: PartitionRecord) -> PartitionRecord:

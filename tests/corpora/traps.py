@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from coldparquet.format.parquet_thrift import FileMetaData
-from tests.support.parquet_footers import with_changed_footer
+from tests.support.parquet_footers import parquet_bytes, with_changed_footer
 
 ROWS = 600
 _NUMBERS = np.arange(ROWS, dtype=np.int64)
@@ -22,7 +20,7 @@ _CONVERTED_UTF8, _CONVERTED_INT_64, _CONVERTED_JSON = 0, 18, 19
 def traps() -> Iterator[tuple[str, bytes, str]]:
     """Yield name, file, and what must become of it: see :class:`tests.corpora.comparison.Verdict`."""
     for name, table, options in _writable():
-        yield name, _written(table, **options), "equal"
+        yield name, parquet_bytes(table, **options), "equal"
     yield from _odd_writers()
     yield from _unreadable_columns()
     yield from _damaged()
@@ -128,15 +126,15 @@ def _odd_writers() -> Iterator[tuple[str, bytes, str]]:
     def to_json(footer: FileMetaData) -> None:
         footer.schema[1].converted_type = _CONVERTED_JSON
 
-    yield "no column orders", with_changed_footer(_written(sorted_, row_group_size=100), no_order), "equal"
-    yield "bounds without order that lie", with_changed_footer(_written(sorted_), lie_without_order), "equal"
-    yield "no repetition", with_changed_footer(_written(sorted_), no_repetition), "equal"
-    yield "no writer", with_changed_footer(_written(_everything()), no_writer), "equal"
-    bare = _written(pa.table({"": pa.nulls(9)}).select([]), row_group_size=4)
+    yield "no column orders", with_changed_footer(parquet_bytes(sorted_, row_group_size=100), no_order), "equal"
+    yield "bounds without order that lie", with_changed_footer(parquet_bytes(sorted_), lie_without_order), "equal"
+    yield "no repetition", with_changed_footer(parquet_bytes(sorted_), no_repetition), "equal"
+    yield "no writer", with_changed_footer(parquet_bytes(_everything()), no_writer), "equal"
+    bare = parquet_bytes(pa.table({"": pa.nulls(9)}).select([]), row_group_size=4)
     yield "rows and no columns", with_changed_footer(bare, count_rows), "equal"
     outside = pa.array([-13_899_000, 5, None, 86_400_000], pa.int32())
-    yield "times outside of a day", _written(pa.table({"t": outside.view(pa.time32("ms"))})), "equal"
-    yield "JSON", with_changed_footer(_written(pa.table({"j": [b'{"a": 1}', b"2", None]})), to_json), "equal"
+    yield "times outside of a day", parquet_bytes(pa.table({"t": outside.view(pa.time32("ms"))})), "equal"
+    yield "JSON", with_changed_footer(parquet_bytes(pa.table({"j": [b'{"a": 1}', b"2", None]})), to_json), "equal"
 
 
 def _unreadable_columns() -> Iterator[tuple[str, bytes, str]]:
@@ -153,22 +151,22 @@ def _unreadable_columns() -> Iterator[tuple[str, bytes, str]]:
     halves = pa.table({"n": _NUMBERS, "half": pa.array(_NUMBERS.astype(np.float16))})
     twice = pa.table([_NUMBERS, _NUMBERS], names=["same", "same"])
     early = pa.table({"t": pa.array([-(10**18), 0], pa.timestamp("us"))})
-    yield "half floats", _written(halves), "refused"
-    yield "half floats alone", _written(halves.select(["half"])), "refused"
+    yield "half floats", parquet_bytes(halves), "refused"
+    yield "half floats alone", parquet_bytes(halves.select(["half"])), "refused"
     yield (
         "fixed length of 5",
-        _written(pa.table({"f": pa.array([b"12345"] * 9, pa.binary(5)), "n": range(9)})),
+        parquet_bytes(pa.table({"f": pa.array([b"12345"] * 9, pa.binary(5)), "n": range(9)})),
         "refused",
     )
-    yield "one name twice", _written(twice), "refused"
-    yield "nested beside flat", _written(pa.table({"n": range(3), "s": [{"a": 1}, {"a": 2}, None]})), "refused"
-    yield "64 bits in 32", with_changed_footer(_written(flat), claim(1, _CONVERTED_INT_64)), "unreadable"
-    yield "text that is not UTF-8", with_changed_footer(_written(flat), claim(2, _CONVERTED_UTF8)), "unreadable"
-    yield "INT96 long ago", _written(early, use_deprecated_int96_timestamps=True), "refused"
+    yield "one name twice", parquet_bytes(twice), "refused"
+    yield "nested beside flat", parquet_bytes(pa.table({"n": range(3), "s": [{"a": 1}, {"a": 2}, None]})), "refused"
+    yield "64 bits in 32", with_changed_footer(parquet_bytes(flat), claim(1, _CONVERTED_INT_64)), "unreadable"
+    yield "text that is not UTF-8", with_changed_footer(parquet_bytes(flat), claim(2, _CONVERTED_UTF8)), "unreadable"
+    yield "INT96 long ago", parquet_bytes(early, use_deprecated_int96_timestamps=True), "refused"
 
 
 def _damaged() -> Iterator[tuple[str, bytes, str]]:
-    file = _written(_required(), compression="none", use_dictionary=False, write_page_checksum=True)
+    file = parquet_bytes(_required(), compression="none", use_dictionary=False, write_page_checksum=True)
 
     def other_rows(footer: FileMetaData) -> None:
         footer.num_rows += 1
@@ -180,9 +178,3 @@ def _damaged() -> Iterator[tuple[str, bytes, str]]:
     yield "no footer", file[:-40] + bytes(40), "unreadable"
     yield "nothing", b"", "unreadable"
     yield "counts contradict", with_changed_footer(file, other_rows), "refused"
-
-
-def _written(table: pa.Table, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **options)
-    return sink.getvalue()

@@ -11,7 +11,7 @@ from coldparquet.decode.arrow import StringsAs, SymbolsAs, TextAs
 from coldparquet.decode.row_group import decode_row_group
 from coldparquet.decode.virtual_file import RowGroupBuffer, new_row_group_buffer
 from coldparquet.errors import UnsupportedError
-from coldparquet.format.parquet_footer import ParquetFooter, parse_footer
+from coldparquet.format.parquet_footer import ParquetFooter
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import SidecarContent, encode_sidecar
@@ -19,6 +19,7 @@ from coldparquet.options import ReadOptions
 from coldparquet.plan.columns import TableColumn
 from coldparquet.plan.model import Read, StoredData
 from coldparquet.plan.row_groups import prune_row_groups, stored_columns
+from tests.support.parquet_footers import parsed_footer
 from tests.support.questdb_tables import PARTITIONS, GoldenPartition
 
 
@@ -32,8 +33,7 @@ class SparseFile:
         self.names = [column.name for column in self.sidecar.columns]
 
     def footer(self) -> ParquetFooter:
-        offset = len(self.content) - 8 - int.from_bytes(self.content[-8:-4], "little")
-        return parse_footer(self.content[offset:-8], path=self.path, offset=offset)
+        return parsed_footer(self.content, path=self.path)
 
     def content_of_sidecar(self) -> SidecarContent:
         """Return what the sidecar says, for tests that change some of it."""

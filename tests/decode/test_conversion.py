@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from coldparquet.format.types import resolve_type
 from coldparquet.plan.columns import TableColumn
 from coldparquet.plan.type_changes import Family, can_convert, family_of
 from tests.support.golden_values import CONVERSIONS, GoldenConversion, array_of, type_named
+from tests.support.parquet_footers import parquet_bytes
 
 TEXTS = [PLAIN_TEXT, TEXT_AS_STORED, TextAs(symbols="dictionary", strings="dictionary")]
 each_text = pytest.mark.parametrize("text", TEXTS, ids=lambda text: f"{text.symbols}-{text.strings}")
@@ -217,9 +217,7 @@ def parquet_of(values: Any, type_code: int | None = None, *, required: bool = Fa
     column = {"column_type": type_code, "column_top": 0}
     questdb: Any = None if type_code is None else {"questdb": json.dumps({"version": 1, "schema": [column]})}
     schema = pa.schema([pa.field("x", values.type, nullable=not required)], metadata=questdb)
-    output = pa.BufferOutputStream()
-    pq.write_table(pa.table([values], schema=schema), output, row_group_size=2)
-    return output.getvalue().to_pybytes()
+    return parquet_bytes(pa.table([values], schema=schema), row_group_size=2)
 
 
 @each_text

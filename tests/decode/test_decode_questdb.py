@@ -24,6 +24,7 @@ from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.types import resolve_type
 from coldparquet.plan.columns import TableColumn, match_columns, table_columns_of_metadata
+from tests.support.parquet_footers import parquet_bytes
 from tests.support.questdb_tables import as_questdb_shows, plain
 
 # --- Genuine QuestDB partitions decode to what QuestDB answers about them, and to what pyarrow makes of the whole
@@ -148,9 +149,7 @@ def test_columns_that_the_partition_lacks_are_null_or_zero(sparse_file: Any) -> 
 
 def test_infinities_stay_values(sparse_file: Any) -> None:
     values = np.array([1.0, np.inf, -np.inf, np.nan])
-    output = pa.BufferOutputStream()
-    pq.write_table(pa.table({"x": values}), output)
-    decoded = sparse_file(output.getvalue().to_pybytes()).read(["x"])
+    decoded = sparse_file(parquet_bytes(pa.table({"x": values}))).read(["x"])
     assert np.array_equal(decoded["x"].to_numpy(), values, equal_nan=True)
 
 
@@ -219,10 +218,7 @@ def every_type() -> pa.Table:
 
 
 def written(table: pa.Table, **options: Any) -> bytes:
-    output = pa.BufferOutputStream()
-    pq.write_table(table, output, **{"row_group_size": GROUP_ROWS, **options})
-    content: bytes = output.getvalue().to_pybytes()
-    return content
+    return parquet_bytes(table, **{"row_group_size": GROUP_ROWS, **options})
 
 
 def check_random_reads(sparse_file: Any, content: bytes, reads: int) -> None:

@@ -15,6 +15,7 @@ from coldparquet.decode.dictionaries import decode_dictionary_chunk
 from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.page_headers import Page, PageType, parse_pages
+from tests.support.parquet_footers import parquet_bytes
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
 LABEL = ChunkLabel(path="data.parquet", row_group=0, columns=("sym",))
@@ -27,9 +28,7 @@ words = st.sampled_from(["", "a", "b", "Köln", "🚀" * 9]) | st.text(
 
 def chunk_of(values: list[str | None], codec: Any, **options: Any) -> bytes:
     """Write one column and cut its chunk out of the file."""
-    output = pa.BufferOutputStream()
-    pq.write_table(pa.table({"sym": pa.array(values, pa.string())}), output, compression=codec, **options)
-    content: bytes = output.getvalue().to_pybytes()
+    content = parquet_bytes(pa.table({"sym": pa.array(values, pa.string())}), compression=codec, **options)
     column = pq.ParquetFile(pa.BufferReader(content)).metadata.row_group(0).column(0)
     start = column.dictionary_page_offset or column.data_page_offset
     return content[start : start + column.total_compressed_size]

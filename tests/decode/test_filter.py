@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator as operators
 import struct
 from decimal import Decimal
 from typing import Any
@@ -22,7 +21,8 @@ from coldparquet.errors import InternalError
 from coldparquet.format.sidecar_layout import PhysicalType as P
 from coldparquet.format.types import ForeignAnnotation, resolve_type
 from coldparquet.plan.bind import BoundField, bind
-from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, col
+from coldparquet.plan.predicate import Comparison, In, IsNull, Literal, Operator, Predicate, col
+from tests.support.predicate_trees import COMPARE, trees, truth
 from tests.support.row_outcomes import filter_outcomes
 
 DECIMAL_18_3 = 791071
@@ -51,16 +51,6 @@ TYPES = {
 }
 FIELDS = {name: BoundField(name, index, type_) for index, (name, type_) in enumerate(TYPES.items())}
 EQUALITY_ONLY = {"flag", "hash"}
-
-
-COMPARE = {
-    Operator.EQUAL: operators.eq,
-    Operator.NOT_EQUAL: operators.ne,
-    Operator.LESS: operators.lt,
-    Operator.LESS_OR_EQUAL: operators.le,
-    Operator.GREATER: operators.gt,
-    Operator.GREATER_OR_EQUAL: operators.ge,
-}
 
 
 def float32(value: float) -> float:
@@ -121,15 +111,7 @@ def comparisons(name: str) -> st.SearchStrategy[Predicate]:
 
 
 LEAVES = st.sampled_from(sorted(TYPES)).flatmap(comparisons) | st.sampled_from([True, False, None]).map(Literal)
-PREDICATES = st.recursive(
-    LEAVES,
-    lambda inner: (
-        st.lists(inner, min_size=1, max_size=3).map(lambda parts: And(tuple(parts)))
-        | st.lists(inner, min_size=1, max_size=3).map(lambda parts: Or(tuple(parts)))
-        | inner.map(Not)
-    ),
-    max_leaves=6,
-)
+PREDICATES = trees(LEAVES)
 ROW = st.fixed_dictionaries(
     {name: values if name in NEVER_NULL else values | st.none() for name, values in VALUES.items()}
 )
@@ -147,31 +129,14 @@ def compare(value: Any, operator: Operator, literal: Any) -> bool | None:
     return bool(COMPARE[operator](value, literal))
 
 
-def any_of(outcomes: list[bool | None]) -> bool | None:
-    return True if True in outcomes else None if None in outcomes else False
+def row_outcome(predicate: Predicate, row: dict[str, Any]) -> bool | None:
+    def of_leaf(leaf: Predicate) -> bool | None:
+        if isinstance(leaf, IsNull):
+            return row[leaf.column] is None
+        assert isinstance(leaf, Comparison)
+        return compare(row[leaf.column], leaf.operator, leaf.value)
 
-
-def negated(outcome: bool | None) -> bool | None:
-    return None if outcome is None else not outcome
-
-
-def row_outcome(predicate: Predicate, row: dict[str, Any]) -> bool | None:  # noqa: PLR0911 - one per kind
-    match predicate:
-        case And(parts=parts):
-            return negated(any_of([negated(row_outcome(part, row)) for part in parts]))
-        case Or(parts=parts):
-            return any_of([row_outcome(part, row) for part in parts])
-        case Not(part=part):
-            return negated(row_outcome(part, row))
-        case Literal(value=value):
-            return value
-        case IsNull(column=column):
-            return row[column] is None
-        case In(column=column, values=values):
-            return any_of([compare(row[column], Operator.EQUAL, value) for value in values])
-        case Comparison(column=column, operator=operator, value=value):
-            return compare(row[column], operator, value)
-    raise AssertionError(predicate)
+    return truth(predicate, of_leaf)
 
 
 def table_of(rows: list[dict[str, Any]], symbols: Any) -> pa.Table:

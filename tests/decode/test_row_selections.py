@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,6 +28,7 @@ from coldparquet.format.types import canonical_type
 from coldparquet.plan.model import Read
 from coldparquet.plan.selection import RowSelection
 from tests.decode.conftest import SparseFile
+from tests.support.parquet_footers import parquet_bytes
 from tests.support.questdb_tables import plain
 from tests.support.row_outcomes import selection_of
 
@@ -81,10 +81,7 @@ def values(seed: int) -> pa.Table:
 
 
 def written(table: pa.Table, **options: Any) -> bytes:
-    output = pa.BufferOutputStream()
-    pq.write_table(table, output, **{"write_page_index": True, "row_group_size": ROWS} | options)
-    content: bytes = output.getvalue().to_pybytes()
-    return content
+    return parquet_bytes(table, **{"write_page_index": True, "row_group_size": ROWS} | options)
 
 
 def pages_of(file: SparseFile) -> PartitionPages | None:
@@ -438,10 +435,7 @@ def written_constants(columns: dict[str, Any], *, required: bool = False, **opti
     table = pa.table(columns)
     if required:
         table = table.cast(pa.schema([field.with_nullable(False) for field in table.schema]))
-    output = pa.BufferOutputStream()
-    pq.write_table(table, output, **options)
-    content: bytes = output.getvalue().to_pybytes()
-    return content
+    return parquet_bytes(table, **options)
 
 
 def made_names(file: Any, read: Any) -> set[str]:

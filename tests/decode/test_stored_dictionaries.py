@@ -14,6 +14,7 @@ from coldparquet.decode.arrow import DICTIONARY_TYPE
 from coldparquet.decode.dictionaries import SharedDictionaries, distinct_entries, is_as_stored, without_unused_values
 from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import FormatError, UnsupportedError
+from tests.support.parquet_footers import parquet_bytes
 
 LABEL = ChunkLabel(path="data.parquet", row_group=0, columns=("text",))
 
@@ -24,11 +25,8 @@ words = st.sampled_from(["", "a", "b", "Köln", "🚀" * 9, "\0\0\0\0"]) | st.te
 
 def file_of(values: list[str | None], codec: Any = "none", **options: Any) -> bytes:
     """Write a text column between two of numbers, all in one row group."""
-    output = pa.BufferOutputStream()
     table = pa.table({"n": range(len(values)), "text": pa.array(values, pa.string()), "m": [0.5] * len(values)})
-    pq.write_table(table, output, compression=codec, **options)
-    content: bytes = output.getvalue().to_pybytes()
-    return content
+    return parquet_bytes(table, compression=codec, **options)
 
 
 def chunk_of(content: bytes) -> bytes:

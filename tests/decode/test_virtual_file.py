@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,6 +24,7 @@ from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import canonical_type
 from coldparquet.plan.model import Read
 from coldparquet.plan.selection import RowSelection
+from tests.support.parquet_footers import parquet_bytes
 
 # --- Buffers of row groups: filled in any order, exactly once, and never read too early -------------------------------
 
@@ -85,10 +85,7 @@ def test_an_incomplete_buffer_cannot_be_decoded() -> None:
 
 
 def written() -> bytes:
-    output = pa.BufferOutputStream()
-    pq.write_table(pa.table({"n": [1, 2, 3], "m": [0.5, 1.5, 2.5]}), output, compression="none")
-    content: bytes = output.getvalue().to_pybytes()
-    return content
+    return parquet_bytes(pa.table({"n": [1, 2, 3], "m": [0.5, 1.5, 2.5]}), compression="none")
 
 
 def with_codec(read: Read, codec: int) -> Read:
@@ -178,11 +175,11 @@ def test_the_error_names_the_column_that_is_damaged(sparse_file: Any) -> None:
 
 
 def test_a_page_checksum_is_verified_where_there_is_one(sparse_file: Any) -> None:
-    output = pa.BufferOutputStream()
-    pq.write_table(
-        pa.table({"n": list(range(1000))}), output, compression="none", use_dictionary=False, write_page_checksum=True
+    content = bytearray(
+        parquet_bytes(
+            pa.table({"n": list(range(1000))}), compression="none", use_dictionary=False, write_page_checksum=True
+        )
     )
-    content = bytearray(output.getvalue().to_pybytes())
     file = sparse_file(bytes(content))
     content[200] ^= 1
     read = file.plan(["n"])[0]
@@ -193,10 +190,8 @@ def test_a_page_checksum_is_verified_where_there_is_one(sparse_file: Any) -> Non
 
 
 def test_text_with_a_dictionary_is_verified_page_by_page(sparse_file: Any) -> None:
-    output = pa.BufferOutputStream()
     table = pa.table({"s": [f"symbol {row % 50:02}" for row in range(1000)]})
-    pq.write_table(table, output, compression="none", write_page_checksum=True)
-    good = output.getvalue().to_pybytes()
+    good = parquet_bytes(table, compression="none", write_page_checksum=True)
     file = sparse_file(good)
     read = file.plan(["s"])[0]
     for place in (good.index(b"symbol 07"), int(read.piece_stops[0]) - 5):  # in the dictionary page, among the indices
@@ -207,10 +202,7 @@ def test_text_with_a_dictionary_is_verified_page_by_page(sparse_file: Any) -> No
 
 
 def file_of(array: Any) -> bytes:
-    output = pa.BufferOutputStream()
-    pq.write_table(pa.table({"x": array}), output, use_dictionary=False, compression="none", store_schema=False)
-    content: bytes = output.getvalue().to_pybytes()
-    return content
+    return parquet_bytes(pa.table({"x": array}), use_dictionary=False, compression="none", store_schema=False)
 
 
 def test_text_that_is_not_utf8_is_refused(sparse_file: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,7 +9,6 @@ from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +25,7 @@ from coldparquet.format.table_metadata import encode_table_metadata, parse_table
 from coldparquet.format.txn import parse_txn, parse_version
 from tests.support.damage import catalogue_entry, unpacked
 from tests.support.paged_files import paged_file, rows_of_all_kinds
+from tests.support.parquet_footers import footer_bytes, parquet_bytes
 from tests.support.table_files import as_values, make_cv, make_symbol_files
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -97,15 +96,9 @@ def metadata_without_trailer(table: str) -> bytes:
     return encode_table_metadata(replace(metadata, trailer=b""))
 
 
-def footer_of(file: bytes) -> bytes:
-    return file[-8 - int.from_bytes(file[-8:-4], "little") : -8]
-
-
 def foreign_footer() -> bytes:
-    sink = io.BytesIO()
     table = pa.table({"a": pa.array([1, None], pa.uint32()), "b": [[1.0], None], "c": ["x", "yy"]})
-    pq.write_table(table, sink, store_schema=False)
-    return footer_of(sink.getvalue())
+    return footer_bytes(parquet_bytes(table, store_schema=False)).content
 
 
 def read_footer(data: bytes) -> object:
@@ -113,7 +106,9 @@ def read_footer(data: bytes) -> object:
     return encode_sidecar(sidecar_content_from_footer(parse_footer(data, path=PATH, offset=4)))
 
 
-GENUINE = footer_of(next(iter(sorted((GOLDEN / "questdb/symbols").glob("table/*/data.parquet")))).read_bytes())
+GENUINE = footer_bytes(
+    next(iter(sorted((GOLDEN / "questdb/symbols").glob("table/*/data.parquet")))).read_bytes()
+).content
 OFFSETS, CHARS = make_symbol_files(["one", "ü€", ""])
 NOT_THRIFT = frozenset({"InvalidThrift", "InvalidSchema"})
 

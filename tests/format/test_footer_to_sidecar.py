@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import time
 from dataclasses import replace
@@ -21,7 +20,6 @@ from coldparquet.format.parquet_footer import (
     ParquetFooter,
     leaves_out_dictionary_headers,
     misorders_decimals,
-    parse_footer,
 )
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
@@ -29,42 +27,25 @@ from coldparquet.format.sidecar_layout import COLUMN_IS_ASCII, COLUMN_LOCAL_KEY_
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import type_name
 from tests.support.paged_files import written
-from tests.support.parquet_footers import parsed_footer, with_changed_footer
+from tests.support.parquet_footers import parquet_bytes, parsed_footer, with_changed_footer
 from tests.support.questdb_tables import GOLDEN
 
 GOLDEN_FILES = sorted((Path(__file__).parents[1] / "golden" / "questdb").glob("*/table/*/data.parquet"))
 
 
-def _footer(file: bytes) -> ParquetFooter:
-    length = int.from_bytes(file[-8:-4], "little")
-    offset = len(file) - 8 - length
-    return parse_footer(file[offset:-8], path="t/data.parquet", offset=offset)
-
-
 def _sidecar(file: bytes) -> Sidecar:
-    return parse_sidecar(encode_sidecar(sidecar_content_from_footer(_footer(file))), parquet_size_bytes=len(file))
+    return parse_sidecar(encode_sidecar(sidecar_content_from_footer(parsed_footer(file))), parquet_size_bytes=len(file))
 
 
 def _write(table: pa.Table, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **{"store_schema": False, **options})
-    return sink.getvalue()
-
-
-def _edited(file: bytes, edit: Any) -> bytes:
-    """Return the file with a footer that ``edit`` has changed in place."""
-    length = int.from_bytes(file[-8:-4], "little")
-    metadata = parquet_thrift.FileMetaData.decode(file[-8 - length : -8], path=None, offset=0)
-    edit(metadata)
-    footer = metadata.encode()
-    return file[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    return parquet_bytes(table, **{"store_schema": False, **options})
 
 
 def _with_questdb_json(file: bytes, document: Any) -> bytes:
     def edit(metadata: parquet_thrift.FileMetaData) -> None:
         metadata.key_value_metadata = [parquet_thrift.KeyValue(key="questdb", value=json.dumps(document))]
 
-    return _edited(file, edit)
+    return with_changed_footer(file, edit)
 
 
 def _assert_chunks_equal(footer: ParquetFooter, sidecar: Sidecar) -> None:
@@ -88,7 +69,7 @@ def _assert_chunks_equal(footer: ParquetFooter, sidecar: Sidecar) -> None:
 @pytest.mark.parametrize("path", GOLDEN_FILES, ids=lambda path: f"{path.parts[-4]}/{path.parts[-2]}")
 def test_genuine_footers(path: Path) -> None:
     file = path.read_bytes()
-    footer, sidecar = _footer(file), _sidecar(file)
+    footer, sidecar = parsed_footer(file), _sidecar(file)
     stated = json.loads(footer.questdb_json or "")["schema"]
     assert sidecar.parquet_size_bytes == len(file)
     assert [column.type_code for column in sidecar.columns] == [column["column_type"] for column in stated]
@@ -185,8 +166,8 @@ def test_bounds_without_a_declared_order_are_believed_only_of_questdb() -> None:
         metadata.created_by = "QuestDB version 9.0"
 
     file = _write(pa.table({"i": [3, 1, 2]}))
-    assert _sidecar(_edited(file, forget_orders)).chunks(0).min.bytes_at(0) is None
-    assert _sidecar(_edited(file, claim_questdb)).chunks(0).min.bytes_at(0) == (1).to_bytes(8, "little")
+    assert _sidecar(with_changed_footer(file, forget_orders)).chunks(0).min.bytes_at(0) is None
+    assert _sidecar(with_changed_footer(file, claim_questdb)).chunks(0).min.bytes_at(0) == (1).to_bytes(8, "little")
 
 
 def test_int96_has_no_bounds() -> None:
@@ -210,7 +191,7 @@ def test_a_dictionary_offset_of_zero_is_not_believed() -> None:
         chunk.dictionary_page_offset = 0
 
     file = _write(pa.table({"i": [3, 1, 2]}), use_dictionary=False)
-    assert _sidecar(_edited(file, zero)).chunks(0).byte_range_start.tolist() == [4]
+    assert _sidecar(with_changed_footer(file, zero)).chunks(0).byte_range_start.tolist() == [4]
 
 
 def _timestamps(*, nullable: bool = False, kind: pa.DataType | None = None) -> pa.Table:
@@ -248,11 +229,11 @@ def _disagree(metadata: parquet_thrift.FileMetaData) -> None:
 def test_row_groups_that_disagree_about_the_order() -> None:
     file = _write(_timestamps(), sorting_columns=[pq.SortingColumn(1)], row_group_size=2)
     with pytest.raises(FormatError) as caught:
-        _sidecar(_edited(file, _disagree))
+        _sidecar(with_changed_footer(file, _disagree))
     assert caught.value.kind == "SchemaMismatch"
     # QuestDB's own word ends the argument.
     schema = [{"column_type": 6, "id": 4}, {"column_type": 8 | 1 << 17}]
-    sidecar = _sidecar(_with_questdb_json(_edited(file, _disagree), {"version": 1, "schema": schema}))
+    sidecar = _sidecar(_with_questdb_json(with_changed_footer(file, _disagree), {"version": 1, "schema": schema}))
     assert (sidecar.designated_timestamp, sidecar.sorting_columns) == (1, (1,))
     assert [column.id for column in sidecar.columns] == [4, -1]
 
@@ -262,7 +243,7 @@ def test_row_groups_that_declare_nothing_do_not_disagree() -> None:
         metadata.row_groups[1].sorting_columns = None
 
     file = _write(_timestamps(), sorting_columns=[pq.SortingColumn(1)], row_group_size=2)
-    assert _sidecar(_edited(file, forget)).sorting_columns == (1,)
+    assert _sidecar(with_changed_footer(file, forget)).sorting_columns == (1,)
 
 
 def test_questdb_json_of_a_descending_table() -> None:
@@ -273,7 +254,7 @@ def test_questdb_json_of_a_descending_table() -> None:
         "seq_txn": 42,
         "unused_bytes": 99,
     }
-    content = sidecar_content_from_footer(_footer(_with_questdb_json(_write(_timestamps()), document)))
+    content = sidecar_content_from_footer(parsed_footer(_with_questdb_json(_write(_timestamps()), document)))
     assert (content.designated_timestamp, list(content.sorting_columns)) == (1, [1])
     assert (content.squash_tracker, content.seq_txn, content.unused_bytes) == (7, 42, 0)
     sidecar = parse_sidecar(encode_sidecar(content))
@@ -300,7 +281,7 @@ def test_both_forms_of_decimal_codes_come_out_in_the_usual_one(scale_bit: int) -
 def test_wrong_questdb_json_is_an_error_and_not_a_foreign_file(document: Any, kind: str) -> None:
     with pytest.raises(FormatError) as caught:
         _sidecar(_with_questdb_json(_write(pa.table({"i": [1]})), document))
-    assert (caught.value.kind, caught.value.path) == (kind, "t/data.parquet")
+    assert (caught.value.kind, caught.value.path) == (kind, "data.parquet")
 
 
 def test_an_unknown_codec_is_a_conversion_error() -> None:
@@ -310,8 +291,8 @@ def test_an_unknown_codec_is_a_conversion_error() -> None:
         chunk.codec = 8
 
     with pytest.raises(FormatError) as caught:
-        _sidecar(_edited(_write(pa.table({"i": [1]})), spoil))
-    assert (caught.value.kind, caught.value.path) == ("Conversion", "t/data.parquet")
+        _sidecar(with_changed_footer(_write(pa.table({"i": [1]})), spoil))
+    assert (caught.value.kind, caught.value.path) == ("Conversion", "data.parquet")
 
 
 REQUIRED_DOUBLES = pa.list_(pa.field("element", pa.float64(), nullable=False))
@@ -340,7 +321,7 @@ def test_lists_of_two_levels_by_old_writers() -> None:
         element.repetition_type = Repetition.REPEATED
         metadata.schema = [root, group, element]
 
-    sidecar = _sidecar(_edited(_write(pa.table({"a": pa.array([[1.0]], REQUIRED_DOUBLES)})), flatten))
+    sidecar = _sidecar(with_changed_footer(_write(pa.table({"a": pa.array([[1.0]], REQUIRED_DOUBLES)})), flatten))
     assert type_name(sidecar.column(0).type_code) == "DOUBLE[]"
     assert (sidecar.column(0).max_rep_level, sidecar.column(0).max_def_level) == (1, 2)
 
@@ -350,7 +331,7 @@ def test_a_repeated_field_without_a_list_is_unsupported() -> None:
         metadata.schema[1].repetition_type = Repetition.REPEATED
 
     with pytest.raises(UnsupportedError, match="'bare'"):
-        _sidecar(_edited(_write(pa.table({"bare": [1]})), repeat))
+        _sidecar(with_changed_footer(_write(pa.table({"bare": [1]})), repeat))
 
 
 # --- Who wrote a file: which writers are known for mistakes, and what a sidecar notes ---------------------------------

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format import parquet_footer, parquet_thrift
 from coldparquet.format.parquet_footer import (
-    ParquetFooter,
     QuestdbColumn,
     QuestdbMetadata,
     encode_questdb_json,
@@ -41,23 +40,11 @@ from coldparquet.format.thrift import (
     parse_structure_list,
 )
 from coldparquet.format.types import LogicalKind, LogicalType
-from tests.support.parquet_footers import parsed_footer
+from tests.support.parquet_footers import footer_bytes, parquet_bytes, parsed_footer
 from tests.support.questdb_tables import PARTITIONS, GoldenPartition
 
 GOLDEN_FILES = sorted((Path(__file__).parents[1] / "golden" / "questdb").glob("*/table/*/data.parquet"))
 CODECS = ("NONE", "SNAPPY", "GZIP", "BROTLI", "ZSTD", "LZ4")
-
-
-def _parse(file: bytes) -> ParquetFooter:
-    length = int.from_bytes(file[-8:-4], "little")
-    offset = len(file) - 8 - length
-    return parse_footer(file[offset:-8], path="t/data.parquet", offset=offset)
-
-
-def _write(table: pa.Table, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **options)
-    return sink.getvalue()
 
 
 def _many_types(rows: int) -> pa.Table:
@@ -95,7 +82,7 @@ def _many_types(rows: int) -> pa.Table:
 
 
 def _assert_equals_pyarrow(file: bytes) -> None:
-    footer = _parse(file)
+    footer = parsed_footer(file)
     expected = pq.read_metadata(pa.BufferReader(file))
     assert footer.row_count == expected.num_rows
     assert footer.created_by == expected.created_by
@@ -130,16 +117,16 @@ def _assert_equals_pyarrow(file: bytes) -> None:
 def test_golden_files_equal_pyarrow(path: Path) -> None:
     file = path.read_bytes()
     _assert_equals_pyarrow(file)
-    footer = _parse(file)
+    footer = parsed_footer(file)
     assert footer.questdb_json is not None
     assert footer.has_type_order == (False,) * len(footer.leaves)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec_and_type_equals_pyarrow(codec: str) -> None:
-    file = _write(_many_types(100), compression=codec, row_group_size=40)
+    file = parquet_bytes(_many_types(100), compression=codec, row_group_size=40)
     _assert_equals_pyarrow(file)
-    assert all(_parse(file).has_type_order)
+    assert all(parsed_footer(file).has_type_order)
 
 
 @pytest.mark.parametrize(
@@ -155,16 +142,16 @@ def test_every_codec_and_type_equals_pyarrow(codec: str) -> None:
     ],
 )
 def test_shapes_of_files_equal_pyarrow(options: dict[str, Any]) -> None:
-    _assert_equals_pyarrow(_write(_many_types(50), **options))
+    _assert_equals_pyarrow(parquet_bytes(_many_types(50), **options))
 
 
 @pytest.mark.parametrize("table", [pa.table({}), pa.table({"a": pa.array([], pa.int32())})])
 def test_empty_tables_equal_pyarrow(table: pa.Table) -> None:
-    _assert_equals_pyarrow(_write(table))
+    _assert_equals_pyarrow(parquet_bytes(table))
 
 
 def test_annotations_and_lists() -> None:
-    leaves = {leaf.name: leaf for leaf in _parse(_write(_many_types(3))).leaves}
+    leaves = {leaf.name: leaf for leaf in parsed_footer(parquet_bytes(_many_types(3))).leaves}
     assert leaves["u32"].logical == LogicalType(kind=LogicalKind.INTEGER, bit_width=32, is_signed=False)
     assert leaves["local_us"].logical == LogicalType(kind=LogicalKind.TIMESTAMP, unit="us", is_utc=False)
     assert leaves["dec"].logical == LogicalType(kind=LogicalKind.DECIMAL, precision=20, scale=3)
@@ -178,7 +165,7 @@ def test_annotations_and_lists() -> None:
 def test_declared_order_is_read() -> None:
     table = pa.table({"a": [1, 2], "b": [4, 3]})
     sorting = [pq.SortingColumn(1, descending=True), pq.SortingColumn(0)]
-    (row_group,) = _parse(_write(table, sorting_columns=sorting)).row_groups
+    (row_group,) = parsed_footer(parquet_bytes(table, sorting_columns=sorting)).row_groups
     assert row_group.sorting is not None
     assert [(order.column, order.descending) for order in row_group.sorting] == [(1, True), (0, False)]
 
@@ -257,15 +244,12 @@ def test_a_deep_schema_is_unsupported() -> None:
         parse_schema(groups, path=None)
 
 
-def test_the_row_groups_of_large_footers_are_decoded_on_demand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "data.parquet"
+def test_the_row_groups_of_large_footers_are_decoded_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.table({"n": range(100), "text": [f"text {n % 7}" for n in range(100)]})
-    pq.write_table(rows, path, row_group_size=2, sorting_columns=[pq.SortingColumn(0)])
-    file = path.read_bytes()
-    offset = len(file) - 8 - int.from_bytes(file[-8:-4], "little")
-    kept = parse_footer(file[offset:-8], path="p", offset=offset)
+    file = parquet_bytes(rows, row_group_size=2, sorting_columns=[pq.SortingColumn(0)])
+    kept = parsed_footer(file)
     monkeypatch.setattr(parquet_footer, "_LARGE_BYTES", 0)
-    on_demand = parse_footer(file[offset:-8], path="p", offset=offset)
+    on_demand = parsed_footer(file)
     assert isinstance(on_demand.row_groups, parquet_footer.RowGroupsOnDemand)
     assert replace(on_demand, row_groups=tuple(on_demand.row_groups)) == kept
     assert on_demand.row_groups[-1] == kept.row_groups[49]
@@ -274,7 +258,7 @@ def test_the_row_groups_of_large_footers_are_decoded_on_demand(tmp_path: Path, m
         _ = on_demand.row_groups[50]
     assert encode_sidecar(sidecar_content_from_footer(on_demand)) == encode_sidecar(sidecar_content_from_footer(kept))
     with pytest.raises(FormatError) as raised:
-        parse_footer(file[offset:-60], path="p", offset=offset)
+        parse_footer(footer_bytes(file).content[:-52], path="p", offset=footer_bytes(file).offset)
     assert (raised.value.kind, raised.value.path) == ("InvalidThrift", "p")
 
 
@@ -288,7 +272,7 @@ def test_a_large_footer_takes_little_more_memory_than_its_bytes(monkeypatch: pyt
         for n in range(300):
             writer.write_table(pa.table({"a": [n], "b": [n], "c": [f"t{n}"]}, schema=schema))
     file = sink.getvalue()
-    small = file[len(file) - 8 - int.from_bytes(file[-8:-4], "little") : -8]
+    small = footer_bytes(file).content
     fields = parse_fields(small)
     groups = parse_structure_list(next(one.value for one in fields if one.number == 4)) * 20
     values = {3: encode_integer(len(groups)), 4: encode_structure_list(groups)}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,13 +27,13 @@ from coldparquet.format.thrift import (
     parse_structure_list,
     structure_stops,
 )
+from tests.support.parquet_footers import footer_bytes, parquet_bytes
 
 GOLDEN_FILES = sorted((Path(__file__).parents[1] / "golden" / "questdb").glob("*/table/*/data.parquet"))
 
 
 def footer_of(path: Path) -> bytes:
-    file = path.read_bytes()
-    return file[-8 - int.from_bytes(file[-8:-4], "little") : -8]
+    return footer_bytes(path.read_bytes()).content
 
 
 def varint(value: int) -> bytes:
@@ -194,19 +192,13 @@ def test_structures_end_at_the_same_byte_without_the_extension(monkeypatch: pyte
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
 
 
-def _footer_of(file: bytes) -> bytes:
-    return file[-8 - int.from_bytes(file[-8:-4], "little") : -8]
-
-
 def _small_foreign_footer() -> bytes:
-    sink = io.BytesIO()
     table = pa.table({"a": pa.array([1, None], pa.uint32()), "b": [[1.0], None], "c": ["x", "yy"]})
-    pq.write_table(table, sink, store_schema=False)
-    return _footer_of(sink.getvalue())
+    return footer_bytes(parquet_bytes(table, store_schema=False)).content
 
 
 FOREIGN = _small_foreign_footer()
-GENUINE = _footer_of(next(iter(sorted((GOLDEN / "symbols").glob("table/*/data.parquet")))).read_bytes())
+GENUINE = footer_bytes(next(iter(sorted((GOLDEN / "symbols").glob("table/*/data.parquet")))).read_bytes()).content
 
 
 def _read(footer: bytes) -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
-from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_layout import PhysicalType
@@ -38,15 +37,16 @@ from coldparquet.format.type_codes import (
 )
 from coldparquet.format.types import (
     ArrowKind,
-    Comparison,
     ForeignAnnotation,
     StatisticsTrust,
+    ValueOrder,
     canonical_type,
     distinct_values,
     encode_foreign_annotations,
     parse_foreign_annotations,
     resolve_type,
 )
+from tests.support.parquet_footers import parsed_footer
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, GoldenPartition
 
 INT32, INT64, INT96 = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.INT96
@@ -129,7 +129,7 @@ def test_array_codes_round_trip(dimensions: int) -> None:
     raw, nested = resolve_type(code, BYTES, 0, 0), resolve_type(code, PhysicalType.DOUBLE, 0, dimensions)
     assert (raw.raw_array, nested.raw_array) == (True, False)
     assert raw.arrow == nested.arrow == ArrowKind(name="list", dimensions=dimensions)
-    assert raw.comparison is Comparison.NONE
+    assert raw.comparison is ValueOrder.NONE
     with pytest.raises(UnsupportedError):
         resolve_type(code, PhysicalType.DOUBLE, 0, dimensions + 1)
 
@@ -247,9 +247,7 @@ def metadata_of(table: str) -> TableMetadata:
 
 
 def sidecar_of(file: Path) -> Sidecar:
-    content = file.read_bytes()
-    length = int.from_bytes(content[-8:-4], "little")
-    footer = parse_footer(content[-8 - length : -8], path=str(file), offset=len(content) - 8 - length)
+    footer = parsed_footer(file.read_bytes(), path=str(file))
     return parse_sidecar(encode_sidecar(sidecar_content_from_footer(footer)))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import decimal
-import io
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
@@ -13,19 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.errors import UnsupportedError
-from coldparquet.format.parquet_footer import (
-    VirtualChunk,
-    VirtualRowGroup,
-    encode_footer,
-    frame_footer,
-    parse_footer,
-)
+from coldparquet.format.parquet_footer import VirtualChunk, VirtualRowGroup, encode_footer, frame_footer
 from coldparquet.format.parquet_schema import LeafSpec
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_layout import PhysicalType, Repetition
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.types import ColumnType, resolve_type
+from tests.support.parquet_footers import parquet_bytes, parsed_footer
 
 GOLDEN_FILES = sorted((Path(__file__).parents[1] / "golden" / "questdb").glob("*/table/*/data.parquet"))
 ROWS = 60
@@ -33,10 +27,7 @@ ROWS = 60
 
 def _virtual_file(file: bytes) -> tuple[bytes, list[ColumnType]]:
     """Rebuild a file from its chunks and what a sidecar says about them, row groups in reverse order."""
-    length = int.from_bytes(file[-8:-4], "little")
-    content = sidecar_content_from_footer(
-        parse_footer(file[-8 - length : -8], path=None, offset=len(file) - 8 - length)
-    )
+    content = sidecar_content_from_footer(parsed_footer(file, path=None))
     sidecar = parse_sidecar(encode_sidecar(content))
     column_types = [
         resolve_type(
@@ -113,9 +104,7 @@ def _column(kind: pa.DataType, values: list[Any]) -> pa.Array[Any]:
 
 
 def _write(table: pa.Table, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **{"row_group_size": 25, "store_schema": False, **options})
-    return sink.getvalue()
+    return parquet_bytes(table, **{"row_group_size": 25, "store_schema": False, **options})
 
 
 MOMENT = datetime(2024, 3, 1, 12, 34, 56, 789000, UTC)

@@ -14,8 +14,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.format.native import parse_symbol_offsets, parse_symbols, symbol_offsets_range
-from coldparquet.format.partition_records import PartitionRecords
-from coldparquet.format.txn import encode_txn, parse_txn, replace_partitions
+from coldparquet.format.txn import parse_txn
 from coldparquet.publish import PublishOptions, PublishReport, publish_table
 from coldparquet.write import write_table
 from coldparquet.write.options import Codec, WriteOptions
@@ -25,6 +24,7 @@ from tests.benchmarks import questdb_day
 from tests.support.live_questdb import DAILY, SHAPES, LiveQuestDB, LiveTable
 from tests.support.live_servers import LiveS3, live_questdb
 from tests.support.questdb_tables import assert_same_rows
+from tests.support.table_copies import change_record
 from tests.support.written_tables import DAY_US, START_US, in_order, read_table, same_rows, ticks
 
 # --- What we write and publish is read by a real QuestDB --------------------------------------------------------------
@@ -100,7 +100,6 @@ async def test_a_partition_that_we_wrote_is_read_and_updated_by_the_database(tab
 async def _replace_partition(table: Path, *, position: int) -> None:
     """Write a partition anew, with more row groups and another codec, and commit it."""
     transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    records = [transaction.partitions.record(index) for index in range(len(transaction.partitions))]
     async with cp.open_table(table) as opened:
         partition = opened.partitions[position]
     async with cp.open_partition(partition.directory_path) as opened_partition:
@@ -112,14 +111,11 @@ async def _replace_partition(table: Path, *, position: int) -> None:
         symbols={"sym": _symbols(table, "sym", transaction.symbol_counts[0])},
         options=WriteOptions(row_group_rows=70),
     )
-    records[position] = replace(records[position], name_txn=transaction.txn, parquet_size=written.parquet_size_bytes)
-    following = replace_partitions(
-        transaction,
-        PartitionRecords.of(records),
-        min_timestamp=transaction.min_timestamp,
-        max_timestamp=transaction.max_timestamp,
+    change_record(
+        table,
+        lambda record: replace(record, name_txn=transaction.txn, parquet_size=written.parquet_size_bytes),
+        index=position,
     )
-    (table / "_txn").write_bytes(encode_txn(following))
 
 
 def _symbols(table: Path, column: str, count: int) -> list[str]:

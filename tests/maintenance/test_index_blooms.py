@@ -7,7 +7,6 @@ from pathlib import Path
 from random import Random
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
@@ -24,7 +23,7 @@ from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
 from tests.support.blooms import encoded_header, file_with_blooms, sidecar_in_memory
-from tests.support.parquet_footers import footer_bytes, parsed_footer
+from tests.support.parquet_footers import footer_bytes, parquet_bytes, parsed_footer
 from tests.support.questdb_tables import copy_parquet_partitions
 from tests.support.table_copies import copy_table
 
@@ -132,9 +131,7 @@ async def test_lengths_that_the_footer_does_not_state_come_from_the_headers() ->
 
 
 async def test_a_table_without_filters_costs_what_it_did() -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"x": [1, 2, 3]}), sink)
-    sidecar, trace, _ = await indexed(sink.getvalue().to_pybytes())
+    sidecar, trace, _ = await indexed(parquet_bytes(pa.table({"x": [1, 2, 3]})))
     assert sidecar.bloom_columns == ()
     assert bloom_requests(trace) == []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from coldparquet.catalog.findings import Finding
 from coldparquet.format.page_index import encode_pages_file
 from coldparquet.maintenance.file_checks import PartitionCheck, check_partition
 from tests.support.paged_files import PagedFile
-from tests.support.parquet_footers import parsed_footer
+from tests.support.parquet_footers import parquet_bytes, parsed_footer
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, GoldenPartition
 
 ROWS = 100_000
@@ -38,9 +37,7 @@ def written(table: pa.Table, **changes: Any) -> bytes:
         "use_dictionary": False,
         "write_page_index": True,
     }
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **options | changes)
-    return sink.getvalue()
+    return parquet_bytes(table, **options | changes)
 
 
 def checked(file: bytes) -> PartitionCheck:

@@ -23,11 +23,7 @@ from coldparquet.format.sidecar_writer import (
     encode_sidecar,
 )
 from coldparquet.format.type_codes import DESIGNATED_BIT, TypeTag
-from coldparquet.format.types import (
-    FOREIGN_ANNOTATIONS_CODE,
-    ForeignAnnotation,
-    encode_foreign_annotations,
-)
+from coldparquet.format.types import FOREIGN_ANNOTATIONS_CODE, ForeignAnnotation, encode_foreign_annotations
 from coldparquet.maintenance.sidecar_comparison import compare_sidecars
 from tests.support.sidecar_strategies import contents
 

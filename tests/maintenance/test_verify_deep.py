@@ -24,6 +24,7 @@ from coldparquet.storage.log import TraceStore
 from coldparquet.storage.requests import ObjectInfo, StoredChecksum
 from tests.support.archive_store import ArchiveStore
 from tests.support.blooms import file_with_blooms
+from tests.support.parquet_footers import parquet_bytes
 from tests.support.table_copies import copy_table
 
 ROWS, GROUP_ROWS = 4_000, 1_000
@@ -42,10 +43,8 @@ def make_file(*, page_checksums: bool = False) -> bytes:
         }
     )
     table = table.set_column(0, pa.field("ts", table.schema.field("ts").type, nullable=False), table.column("ts"))
-    sink = pa.BufferOutputStream()
-    pq.write_table(
+    return parquet_bytes(
         table,
-        sink,
         row_group_size=GROUP_ROWS,
         compression="none",
         use_dictionary=False,
@@ -54,7 +53,6 @@ def make_file(*, page_checksums: bool = False) -> bytes:
         write_page_checksum=page_checksums,
         sorting_columns=[pq.SortingColumn(0)],
     )
-    return sink.getvalue().to_pybytes()
 
 
 def with_number(data: bytes, old: int, new: int) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import io
 import pickle
 import pickletools
 import random
@@ -25,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +37,7 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet_bench.trades import DAY_COLUMNS, day_name, trades
 from coldparquet_testing.simulator import ColdStoreServer
+from tests.support.parquet_footers import parquet_bytes
 from tests.support.questdb_tables import GOLDEN
 from tests.support.read_pieces import read_logged
 from tests.support.small_tables import data_path, day_file, store_of_days
@@ -108,9 +107,9 @@ _SMALL: list[bytes] = []
 
 def _small_piece() -> bytes:
     if not _SMALL:
-        sink = io.BytesIO()
-        pq.write_table(pa.table({"a": [1, 2, 3], "b": ["x", None, "z"]}), sink, row_group_size=2)
-        store = MemoryStore({"t/data.parquet": sink.getvalue()})
+        store = MemoryStore(
+            {"t/data.parquet": parquet_bytes(pa.table({"a": [1, 2, 3], "b": ["x", None, "z"]}), row_group_size=2)}
+        )
         with cp.sync.open_partition("t", store=store) as table:
             _SMALL.append(table.scan(where="a > 1 and b in ('x', 'z')").pieces(1).pieces[0].to_bytes())
     return _SMALL[0]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,15 +20,9 @@ from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import SidecarContent, encode_sidecar
 from coldparquet.format.types import canonical_type, resolve_type
-from coldparquet.plan.bind import (
-    BoundComparison,
-    BoundField,
-    BoundIn,
-    BoundIsNull,
-    BoundPredicate,
-)
+from coldparquet.plan.bind import BoundComparison, BoundField, BoundIn, BoundIsNull, BoundPredicate
 from coldparquet.plan.blooms import BloomProbes, find_lookups
-from coldparquet.plan.predicate import And, Not, Operator, Or
+from coldparquet.plan.predicate import Operator
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.ranges import ByteRange
 from tests.support.blooms import (
@@ -46,7 +39,8 @@ from tests.support.blooms import (
     sidecar_to_keep,
     with_references,
 )
-from tests.support.parquet_footers import parsed_footer
+from tests.support.parquet_footers import parquet_bytes, parsed_footer
+from tests.support.predicate_trees import trees
 from tests.support.questdb_tables import PARTITIONS
 
 (GENUINE,) = [partition for partition in PARTITIONS if partition.table == "bloom"]
@@ -131,10 +125,8 @@ def test_filters_are_asked_only_where_their_answer_counts(where: str, asked: boo
     table = pa.table(
         {"id": others, "other": others, "price": [float(row % 10) for row in range(rows)], "flag": [True, False] * 50}
     )
-    sink = pa.BufferOutputStream()
     blooms = {"id": {"ndv": rows, "fpp": 0.001}, "other": {"ndv": rows, "fpp": 0.001}}
-    pq.write_table(table, sink, store_schema=False, bloom_filter_options=blooms)
-    file = sink.getvalue().to_pybytes()
+    file = parquet_bytes(table, store_schema=False, bloom_filter_options=blooms)
     for kind, sidecar_of in SIDECARS.items():
         sidecar = sidecar_of(file)
         found = ask(bound(where, fields_of(sidecar)), sidecar, file)
@@ -261,15 +253,7 @@ def predicates(fields: dict[str, BoundField]) -> st.SearchStrategy[BoundPredicat
         ),
         st.builds(BoundIsNull, st.sampled_from([*fields.values()])),
     )
-    return st.recursive(
-        leaf,
-        lambda parts: st.one_of(
-            st.lists(parts, min_size=1, max_size=3).map(lambda found: And(tuple(found))),
-            st.lists(parts, min_size=1, max_size=3).map(lambda found: Or(tuple(found))),
-            parts.map(Not),
-        ),
-        max_leaves=6,
-    )
+    return trees(leaf)
 
 
 @settings(max_examples=25)

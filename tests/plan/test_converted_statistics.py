@@ -19,9 +19,7 @@ from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.sidecar import Sidecar
 from coldparquet.format.sidecar_layout import PhysicalType
-from coldparquet.format.sidecar_writer import (
-    ChunkSpec,
-)
+from coldparquet.format.sidecar_writer import ChunkSpec
 from coldparquet.format.type_codes import parse_type_name
 from coldparquet.format.types import ColumnType, resolve_type
 from coldparquet.plan.bind import BoundField, bind

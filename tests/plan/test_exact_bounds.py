@@ -8,17 +8,8 @@ import numpy as np
 import pytest
 
 from coldparquet.format.sidecar import parse_sidecar
-from coldparquet.format.sidecar_layout import (
-    ENCODING_RLE_DICTIONARY,
-    PhysicalType,
-)
-from coldparquet.format.sidecar_writer import (
-    ChunkSpec,
-    ColumnSpec,
-    RowGroupSpec,
-    SidecarContent,
-    encode_sidecar,
-)
+from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, PhysicalType
+from coldparquet.format.sidecar_writer import ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent, encode_sidecar
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import ColumnType, resolve_type
 from coldparquet.plan.answers import ExactBounds, exact_bounds, holds_only, key_domain

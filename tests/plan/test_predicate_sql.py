@@ -34,6 +34,7 @@ from coldparquet.plan.predicate import (
     parse_instant,
 )
 from coldparquet.plan.where import MAX_NESTING, parse_predicate, parse_sql
+from tests.support.predicate_trees import trees
 
 MARCH = parse_instant("2024-03-01")
 NOON = parse_instant("2024-03-01T12:30:00.123456789Z")
@@ -350,15 +351,7 @@ LEAVES = st.one_of(
     st.builds(IsNull, NAMES),
     st.builds(Literal, st.sampled_from([True, False, None])),
 )
-TREES = st.recursive(
-    LEAVES,
-    lambda inner: st.one_of(
-        st.builds(And, st.lists(inner, min_size=2, max_size=3).map(tuple)),
-        st.builds(Or, st.lists(inner, min_size=2, max_size=3).map(tuple)),
-        st.builds(Not, inner),
-    ),
-    max_leaves=8,
-)
+TREES = trees(LEAVES, least=2, max_leaves=8)
 
 
 def test_no_digit_of_a_negative_decimal_is_lost() -> None:

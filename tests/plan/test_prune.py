@@ -7,7 +7,6 @@ that Python itself compares exactly (fractions, strings, bytes), without the cod
 from __future__ import annotations
 
 import math
-import operator
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,11 +27,12 @@ from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import ChunkSpec
 from coldparquet.format.types import resolve_type
 from coldparquet.plan.bind import BoundComparison, BoundField, BoundIn, BoundIsNull, BoundPredicate, bind
-from coldparquet.plan.predicate import And, Comparison, In, Instant, IsNull, Literal, Not, Operator, Or, Predicate, col
+from coldparquet.plan.predicate import Comparison, In, Instant, IsNull, Literal, Not, Operator, Predicate, col
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from tests.support.golden_values import FILES, GOLDEN, domain_values, sidecar_of, some_of
 from tests.support.one_column import chunk, one_column
+from tests.support.predicate_trees import COMPARE, trees, truth
 
 INT32, INT64, BYTES = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.BYTE_ARRAY
 FIXED = PhysicalType.FIXED_LEN_BYTE_ARRAY
@@ -182,38 +182,17 @@ DOMAINS = {
     "boolean": Domain(1, PhysicalType.BOOLEAN, st.booleans(), st.booleans(), packed("<?"), has_order=False),
 }  # fmt: skip
 
-COMPARE = {
-    Operator.EQUAL: operator.eq,
-    Operator.NOT_EQUAL: operator.ne,
-    Operator.LESS: operator.lt,
-    Operator.LESS_OR_EQUAL: operator.le,
-    Operator.GREATER: operator.gt,
-    Operator.GREATER_OR_EQUAL: operator.ge,
-}
 
-
-def evaluate(predicate: Predicate, domain: Domain, row: Any) -> bool | None:  # noqa: PLR0911 - one return per kind
-    """SQL's three-valued logic for one row, None being NULL."""
-    match predicate:
-        case Literal():
-            return predicate.value
-        case IsNull():
+def evaluate(predicate: Predicate, domain: Domain, row: Any) -> bool | None:
+    def of_leaf(leaf: Predicate) -> bool | None:
+        if isinstance(leaf, IsNull):
             return row is None
-        case Not(part=part):
-            inner = evaluate(part, domain, row)
-            return None if inner is None else not inner
-        case And(parts=parts) | Or(parts=parts):
-            decisive = isinstance(predicate, Or)
-            outcomes = [evaluate(part, domain, row) for part in parts]
-            return decisive if decisive in outcomes else None if None in outcomes else not decisive
-        case In(values=values):
-            alternatives = Or(tuple(Comparison("x", Operator.EQUAL, value) for value in values))
-            return evaluate(alternatives, domain, row)
-        case Comparison(operator=compare, value=literal):
-            if row is None or literal is None:
-                return None
-            return bool(COMPARE[compare](domain.row_value(row), domain.literal_value(literal)))
-    raise AssertionError(predicate)
+        assert isinstance(leaf, Comparison)
+        if row is None or leaf.value is None:
+            return None
+        return bool(COMPARE[leaf.operator](domain.row_value(row), domain.literal_value(leaf.value)))
+
+    return truth(predicate, of_leaf)
 
 
 def chunk_of(domain: Domain, rows: list[Any], draw: Callable[[st.SearchStrategy[Any]], Any]) -> ChunkSpec:
@@ -242,15 +221,7 @@ def predicates(domain: Domain) -> st.SearchStrategy[Predicate]:
         st.just(IsNull("x")),
         st.builds(Literal, st.sampled_from([True, False, None])),
     )
-    return st.recursive(
-        leaf,
-        lambda inner: st.one_of(
-            st.builds(Not, inner),
-            st.builds(And, st.lists(inner, max_size=3).map(tuple)),
-            st.builds(Or, st.lists(inner, max_size=3).map(tuple)),
-        ),
-        max_leaves=5,
-    )
+    return trees(leaf, least=0, max_leaves=5)
 
 
 @pytest.mark.parametrize("name", DOMAINS)

@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.options import Goal
-from coldparquet.plan.choices import (
-    Choice,
-    LateChoice,
-    late_materialisation_pays,
-    page_index_pays,
-)
+from coldparquet.plan.choices import Choice, LateChoice, late_materialisation_pays, page_index_pays
 from coldparquet.plan.model import StoreSpeed
 
 MB = 1_000_000

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.options import ReadOptions
@@ -13,12 +12,12 @@ from coldparquet.plan.bind import BoundField, bind, fields_of
 from coldparquet.plan.predicate import Predicate, col
 from coldparquet.plan.row_groups import PrunedRowGroups, prune_row_groups
 from tests.decode.conftest import SparseFile
+from tests.support.parquet_footers import parquet_bytes
 
 
 @pytest.fixture(scope="module")
 def file() -> SparseFile:
     """Three row groups of ten rows: ``n`` counts on, ``k`` is one number in each, ``e`` is null, ``x`` varies."""
-    output = pa.BufferOutputStream()
     numbers = range(30)
     table = pa.table(
         {
@@ -28,8 +27,7 @@ def file() -> SparseFile:
             "x": [number % 7 for number in numbers],
         }
     )
-    pq.write_table(table, output, row_group_size=10)
-    return SparseFile(output.getvalue().to_pybytes())
+    return SparseFile(parquet_bytes(table, row_group_size=10))
 
 
 def planned(file: SparseFile, names: list[str], predicate: Predicate, **options: Any) -> PrunedRowGroups:

@@ -22,9 +22,10 @@ from coldparquet.plan.bind import (
     bind,
 )
 from coldparquet.plan.native import PROBES, WINDOW_ROWS, TimeSearch
-from coldparquet.plan.predicate import And, Literal, Not, Operator, Or
+from coldparquet.plan.predicate import Literal, Operator
 from coldparquet.plan.prune import is_time_range, timestamp_bounds
 from coldparquet.plan.where import parse_predicate
+from tests.support.predicate_trees import trees
 
 TS = BoundField("ts", 0, canonical_type(TypeTag.TIMESTAMP))
 X = BoundField("x", 1, canonical_type(TypeTag.INT))
@@ -97,15 +98,7 @@ LEAVES = st.one_of(
     st.builds(ConstantUnlessNull, st.sampled_from([TS, X]), st.booleans()),
     st.builds(Literal, st.sampled_from([True, False, None])),
 )
-PREDICATES: st.SearchStrategy[BoundPredicate] = st.recursive(
-    LEAVES,
-    lambda inner: st.one_of(
-        st.builds(lambda parts: And(tuple(parts)), st.lists(inner, min_size=1, max_size=3)),
-        st.builds(lambda parts: Or(tuple(parts)), st.lists(inner, min_size=1, max_size=3)),
-        st.builds(Not, inner),
-    ),
-    max_leaves=6,
-)
+PREDICATES = trees(LEAVES)
 
 
 @given(PREDICATES)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
@@ -23,7 +22,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
-from tests.support.parquet_footers import ChunkIndexes, with_changed_chunks, with_changed_indexes
+from tests.support.parquet_footers import ChunkIndexes, parquet_bytes, with_changed_chunks, with_changed_indexes
 from tests.support.random_tables import assert_identical
 from tests.support.row_outcomes import matching_rows
 
@@ -68,10 +67,7 @@ def other_version() -> bytes:
 
 
 def _written(**settings: Any) -> bytes:
-    output = pa.BufferOutputStream()
-    pq.write_table(rows(), output, row_group_size=ROW_GROUP_ROWS, write_page_index=True, **settings)
-    content: bytes = output.getvalue().to_pybytes()
-    return content
+    return parquet_bytes(rows(), row_group_size=ROW_GROUP_ROWS, write_page_index=True, **settings)
 
 
 async def store_of(file: bytes, *, pages: bool = False) -> MemoryStore:

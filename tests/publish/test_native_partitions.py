@@ -17,10 +17,9 @@ import coldparquet as cp
 from coldparquet.catalog.table_files import PartitionLocation
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.format.native import COLUMN_VERSION, encode_column_versions, parse_column_versions
-from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
-from coldparquet.format.txn import LeftBehind, encode_txn, parse_txn
+from coldparquet.format.txn import LeftBehind, TableTransaction, encode_txn, parse_txn
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.publish import PublishOptions, PublishReport, publish_table
 from coldparquet.publish.native import NativeConverter
@@ -40,6 +39,9 @@ from tests.support.table_copies import (
     copy_table,
     put_in_state,
     read_rows,
+    records_of,
+    rewrite_txn,
+    with_records,
 )
 
 PATH = "bucket/t"
@@ -49,23 +51,16 @@ TABLES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir() and path
 
 def all_native(table: Path) -> int:
     """Let a copy of a table have native partitions alone: those that it has; return how many rows these have."""
-    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    records = [transaction.partitions.record(index) for index in range(len(transaction.partitions))]
-    native = [record for record in records if not record.is_parquet]
-    changed = replace(
-        transaction,
-        transient_row_count=native[-1].row_count,
-        fixed_row_count=sum(record.row_count for record in native[:-1]),
-        partitions=PartitionRecords.of(native),
-    )
-    (table / "_txn").write_bytes(encode_txn(changed))
-    return changed.total_rows
+
+    def native(transaction: TableTransaction) -> TableTransaction:
+        return with_records(transaction, [record for record in records_of(transaction) if not record.is_parquet])
+
+    return rewrite_txn(table, native).total_rows
 
 
 def commit(table: Path, **changes: Any) -> None:
     """Commit a transaction that changes this of `_txn`."""
-    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    (table / "_txn").write_bytes(encode_txn(replace(transaction, txn=transaction.txn + 1, **changes)))
+    rewrite_txn(table, lambda transaction: replace(transaction, txn=transaction.txn + 1, **changes))
 
 
 async def published_txn(store: ObjectStore) -> Any:

@@ -17,7 +17,7 @@ from coldparquet.catalog.discovery import PUBLISHING_FILE
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
-from coldparquet.format.txn import encode_txn, parse_txn, replace_partitions
+from coldparquet.format.txn import TableTransaction, parse_txn, replace_partitions
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.publish import PublishOptions, publish_table
 from coldparquet.publish.destination import Manifest, manifest_name, parse_manifest
@@ -30,11 +30,14 @@ from tests.support.table_copies import (
     NATIVE,
     SNAPSHOTS,
     TABLE,
+    change_record,
     contents_of,
     copy_table,
     expected_published_rows,
     put_in_state,
     read_rows,
+    records_of,
+    rewrite_txn,
 )
 
 PATH = "bucket/t"
@@ -43,22 +46,19 @@ PURGE_ALL = PublishOptions(purge=True, purge_after_s=0)
 
 def drop_first_partitions(table: Path, count: int) -> None:
     """Drop partitions, as DROP PARTITION or a TTL does."""
-    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    records = [transaction.partitions.record(index) for index in range(count, len(transaction.partitions))]
-    following = replace_partitions(
-        transaction,
-        PartitionRecords.of(records),
-        min_timestamp=records[0].timestamp,
-        max_timestamp=transaction.max_timestamp,
-    )
-    (table / "_txn").write_bytes(encode_txn(following))
+
+    def following(transaction: TableTransaction) -> TableTransaction:
+        records, last = records_of(transaction)[count:], transaction.max_timestamp
+        first = records[0].timestamp
+        return replace_partitions(transaction, PartitionRecords.of(records), min_timestamp=first, max_timestamp=last)
+
+    rewrite_txn(table, following)
 
 
 def truncate(table: Path) -> None:
     """Empty a table, as TRUNCATE does."""
-    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    emptied = replace_partitions(transaction, PartitionRecords.of([]), min_timestamp=None, max_timestamp=None)
-    (table / "_txn").write_bytes(encode_txn(emptied))
+    empty = PartitionRecords.of([])
+    rewrite_txn(table, lambda txn: replace_partitions(txn, empty, min_timestamp=None, max_timestamp=None))
     for path in list(table.iterdir()):
         if path.is_dir():
             shutil.rmtree(path)
@@ -115,8 +115,7 @@ async def test_a_truncated_table_empties_its_copy_if_that_is_said(tmp_path: Path
     filled = tmp_path / "filled"
     filled.mkdir()
     table = copy_table(TABLE, filled)
-    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    (table / "_txn").write_bytes(encode_txn(replace(transaction, txn=emptied_txn.txn + 1)))
+    rewrite_txn(table, lambda transaction: replace(transaction, txn=emptied_txn.txn + 1))
     await publish_table(table, PATH, store=store, options=options)
     assert (await read_rows(store, PATH)).equals(rows)
 
@@ -167,14 +166,11 @@ async def test_a_partition_converted_back_stays_behind(tmp_path: Path) -> None:
     table, store = copy_table("interval_day", tmp_path), MemoryStore()
     leave = PublishOptions(native="leave")
     before = await publish_table(table, PATH, store=store, options=leave)
-    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    records = [transaction.partitions.record(index) for index in range(len(transaction.partitions))]
-    records[1] = replace(records[1], is_parquet=False, parquet_size=-1)
-    native = replace(transaction, txn=transaction.txn + 1, partitions=PartitionRecords.of(records))
-    (table / "_txn").write_bytes(encode_txn(native))
+    change_record(table, lambda record: replace(record, is_parquet=False, parquet_size=-1), index=1)
+    native = parse_txn((table / "_txn").read_bytes(), path=None).partitions.record(1)
     report = await publish_table(table, PATH, store=store, options=leave)
     assert (report.count("removed"), report.count("left behind")) == (1, 2)
-    assert report.rows == before.rows - records[1].row_count
+    assert report.rows == before.rows - native.row_count
     assert (await read_rows(store, PATH)).num_rows == report.rows
 
 

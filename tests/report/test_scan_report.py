@@ -12,7 +12,6 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +24,7 @@ from coldparquet.report.kinds import kind_of, purpose_of, remarks_on
 from coldparquet.scan.stats import ScanStatistics
 from coldparquet.storage.log import RequestRecord
 from coldparquet.storage.memory import MemoryStore
+from tests.support.parquet_footers import parquet_bytes
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = "<script>alert('x')</script>\"&\x00\x1b]8;;http://evil\x07\ud800\ufffe\x85\u202e\u2066"
@@ -249,9 +249,7 @@ def test_what_is_unusual_is_seen_however_long_the_purpose() -> None:
 
 async def test_a_report_of_one_scan_begins_with_its_first_request() -> None:
     store = MemoryStore()
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"id": [1, 2, 3]}), sink)
-    await store.put("2024-03-01/data.parquet", sink.getvalue().to_pybytes(), overwrite=False)
+    await store.put("2024-03-01/data.parquet", parquet_bytes(pa.table({"id": [1, 2, 3]})), overwrite=False)
     async with cp.open_partition("2024-03-01", store=store) as table:
         scan = table.scan(["id"], "id > 1", limit=5)
         await scan.to_arrow()

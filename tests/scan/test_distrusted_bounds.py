@@ -4,7 +4,6 @@ and those of no bytes in a sidecar.
 
 from __future__ import annotations
 
-import io
 import struct
 import subprocess
 import sys
@@ -30,7 +29,13 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.maintenance.index import index_table
 from coldparquet.options import MIB
 from tests.support.paged_files import pages_beside, written
-from tests.support.parquet_footers import ChunkIndexes, parsed_footer, with_changed_footer, with_changed_indexes
+from tests.support.parquet_footers import (
+    ChunkIndexes,
+    parquet_bytes,
+    parsed_footer,
+    with_changed_footer,
+    with_changed_indexes,
+)
 
 ROWS = 2_000
 TYPE_ORDER, TOTAL_ORDER = b"\x1c\x00\x00", b"\x2c\x00\x00"
@@ -146,9 +151,7 @@ async def test_pages_that_an_older_version_wrote_lie_no_longer(tmp_path: Path) -
 async def test_out_of_line_bounds_of_no_bytes_are_no_empty_texts(tmp_path: Path, sides: tuple[str, ...]) -> None:
     """QuestDB's own reader takes them for none (skip.rs), and its writer never writes any."""
     texts = ["", "a", "m", "z"]
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"text": texts}), sink)
-    partition = partition_of(tmp_path, sink.getvalue())
+    partition = partition_of(tmp_path, parquet_bytes(pa.table({"text": texts})))
     await index_table(partition)
     sidecar = parse_sidecar((partition / "_pm").read_bytes())
     changed = bytearray(sidecar.file)

@@ -8,7 +8,6 @@ from random import Random
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
@@ -38,6 +37,7 @@ from tests.support.blooms import (
     sidecar_to_keep,
     with_references,
 )
+from tests.support.parquet_footers import parquet_bytes
 from tests.support.request_logs import assert_plan_was_followed
 
 ROWS, ROW_GROUPS, PAGE_ROWS = 10_000, 5, 500
@@ -65,17 +65,14 @@ def rows() -> pa.Table:
 
 @pytest.fixture(scope="module")
 def data() -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(
+    return parquet_bytes(
         rows(),
-        sink,
         row_group_size=ROWS // ROW_GROUPS,
         write_batch_size=PAGE_ROWS,
         data_page_size=1,
         write_page_index=True,
         use_dictionary=["symbol"],  # type: ignore[arg-type]  # names of columns are allowed as well
     )
-    return sink.getvalue().to_pybytes()
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ from coldparquet.storage.base import ObjectStore, StoreWrapper
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet_testing.stores import LatencyStore
+from tests.support.parquet_footers import parquet_bytes
 from tests.support.waiting import eventually
 
 # --- The memory limit: what is in flight, fetched and decoded stays within it, and a consumer that stops stops the
@@ -84,10 +85,8 @@ class OutstandingStore(StoreWrapper):
 def parquet(
     columns: dict[str, pa.Array[Any]], *, row_group_rows: int = ROW_GROUP_ROWS, page_rows: int = 5_000
 ) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(
+    return parquet_bytes(
         pa.table(columns),
-        sink,
         row_group_size=row_group_rows,
         write_batch_size=page_rows,
         data_page_size=1,
@@ -95,7 +94,6 @@ def parquet(
         use_dictionary=["text"],  # type: ignore[arg-type]  # names of columns are allowed as well
         compression="zstd",
     )
-    return sink.getvalue().to_pybytes()
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,13 @@ from coldparquet.catalog.symbol_dictionaries import SYMBOLS, SymbolDictionaries
 from coldparquet.decode.arrow import PLAIN_TEXT, TEXT_AS_STORED, arrow_field
 from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError
 from coldparquet.maintenance.index import index_table
+from coldparquet.plan.model import Read
 from coldparquet.plan.native import NativeSymbol
 from coldparquet.ranges import ByteRange
 from coldparquet.scan.native import OFFSETS, TIME_SEARCH, plan_native_rows
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
-from coldparquet.storage.log import TraceStore
+from coldparquet.storage.log import TraceStore, metadata_requests
 from coldparquet.storage.memory import MemoryStore
 from tests.support.native_partitions import NATIVE_PARTITIONS, NativePartition, native_partition, read_native
 from tests.support.questdb_tables import assert_same_rows
@@ -86,7 +87,7 @@ async def log_of(partition: NativePartition, names: list[str], **knobs: object) 
     reading = await read_native(partition, store, columns=columns, **knobs)  # type: ignore[arg-type]
     log = [(record.path, record.byte_range, record.reason) for record in store.records]
     planned: list[object] = [
-        (request.path, request.byte_range, request.reason) for request in reading.plan.metadata_requests
+        (request.path, request.byte_range, request.reason) for request in reading.metadata_requests
     ]
     announced = [(request.path, request.byte_range, request.reason) for request in reading.requests]
     assert sorted(log, key=str) == sorted(planned + announced, key=str)
@@ -149,30 +150,29 @@ async def test_no_row_in_the_time_range_takes_no_more_than_the_search() -> None:
 async def test_a_dictionary_is_fetched_once_for_all_partitions() -> None:
     store = TraceStore(LocalStore())
     symbols = SymbolDictionaries(CheckedStore(store), str(TOPS.table_path))
-    plans = [
-        await plan_native_rows(
-            CheckedStore(store),
-            directory_path=str(TOPS.table_path / partition.name),
-            partition_index=0,
-            row_count=partition.row_count,
-            columns=[partition.column("sym")],
-            timestamp=partition.timestamp,
-            time_bounds=(None, None),
-            rows_per_read=1000,
-            all_rows_match=False,
-            limit=5,
-            symbols=symbols,
-        )
-        for partition in (TOPS, native_partition("native_tops", 1))
-    ]
+    reads: list[Read] = []
+    requests = []
+    for partition in (TOPS, native_partition("native_tops", 1)):
+        with metadata_requests() as of_partition:
+            reads += await plan_native_rows(
+                CheckedStore(store),
+                directory_path=str(TOPS.table_path / partition.name),
+                partition_index=0,
+                row_count=partition.row_count,
+                columns=[partition.column("sym")],
+                timestamp=partition.timestamp,
+                time_bounds=(None, None),
+                rows_per_read=1000,
+                all_rows_match=False,
+                limit=5,
+                symbols=symbols,
+            )
+        requests.append(len(of_partition))
     assert len(store.records) == 2
-    assert [len(plan.metadata_requests) for plan in plans] == [2, 0]
-    assert (
-        plans[0].reads[0].data.symbols[TOPS.column("sym").index]
-        is plans[1].reads[0].data.symbols[TOPS.column("sym").index]
-    )
-    assert plans[0].reads[0].row_count == TOPS.row_count  # a limit says nothing about rows that may not match
-    assert pickle.loads(pickle.dumps(plans[0])).reads[0].data.files == plans[0].reads[0].data.files  # noqa: S301 - our own bytes
+    assert requests == [2, 0]
+    assert reads[0].data.symbols[TOPS.column("sym").index] is reads[1].data.symbols[TOPS.column("sym").index]
+    assert reads[0].row_count == TOPS.row_count  # a limit says nothing about rows that may not match
+    assert pickle.loads(pickle.dumps(reads[0])).data.files == reads[0].data.files  # noqa: S301 - our own bytes
 
 
 # Faults

@@ -25,7 +25,7 @@ from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.verify import verify_table
-from tests.support.parquet_footers import parsed_footer, with_changed_chunks, with_changed_footer
+from tests.support.parquet_footers import parquet_bytes, parsed_footer, with_changed_chunks, with_changed_footer
 from tests.support.read_pieces import read_pieces
 from tests.support.table_copies import sidecar_content
 
@@ -134,7 +134,6 @@ def rows_of_all_kinds() -> pa.Table:
 
 
 def written(table: pa.Table | None = None, **options: Any) -> bytes:
-    sink = io.BytesIO()
     table = rows_of_all_kinds() if table is None else table
     standard: dict[str, Any] = {
         "compression": "snappy",
@@ -142,8 +141,7 @@ def written(table: pa.Table | None = None, **options: Any) -> bytes:
         "use_dictionary": DICTIONARIES,
         "write_page_index": True,
     }
-    pq.write_table(table, sink, **(standard | options))
-    return sink.getvalue()
+    return parquet_bytes(table, **(standard | options))
 
 
 def partition_of(directory: Path, file: bytes) -> Path:

@@ -16,6 +16,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.table_scan import Scan
 from tests.support.archive_store import ArchiveStore
+from tests.support.parquet_footers import parquet_bytes
 from tests.support.request_logs import data_requests
 
 DAYS, ROWS, ROW_GROUPS = 3, 4_000, 8
@@ -38,12 +39,16 @@ def day(number: int) -> bytes:
     )
     # A timestamp that is never null and sorted is the designated one.
     table = table.set_column(0, pa.field("ts", ts.type, nullable=False), ts)
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table, sink, row_group_size=ROWS // ROW_GROUPS, write_batch_size=50, data_page_size=1, write_page_index=True,
-        use_dictionary=False, compression="none", sorting_columns=[pq.SortingColumn(0)],
-    )  # fmt: skip
-    return sink.getvalue().to_pybytes()
+    return parquet_bytes(
+        table,
+        row_group_size=ROWS // ROW_GROUPS,
+        write_batch_size=50,
+        data_page_size=1,
+        write_page_index=True,
+        use_dictionary=False,
+        compression="none",
+        sorting_columns=[pq.SortingColumn(0)],
+    )
 
 
 def path_of(number: int) -> str:

@@ -24,6 +24,7 @@ from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
+from tests.support.parquet_footers import parquet_bytes
 from tests.support.questdb_tables import PARTITIONS
 
 ROWS, ROW_GROUPS, DAYS = 6_000, 6, 4
@@ -43,9 +44,7 @@ def make_day(day: int) -> bytes:
         }
     )
     table = table.set_column(0, pa.field("ts", table.schema.field("ts").type, nullable=False), table.column("ts"))
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=ROWS // ROW_GROUPS, sorting_columns=[pq.SortingColumn(0)])
-    return sink.getvalue().to_pybytes()
+    return parquet_bytes(table, row_group_size=ROWS // ROW_GROUPS, sorting_columns=[pq.SortingColumn(0)])
 
 
 class ClassedStore(MemoryStore):

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from coldparquet.storage.log import RequestRecord
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
 from coldparquet_testing.stores import FaultStore, Hang
+from tests.support.parquet_footers import parquet_bytes
 from tests.support.waiting import eventually
 
 ROWS, ROW_GROUP_ROWS, PAGE_ROWS = 3_000, 1_000, 100
@@ -36,16 +36,17 @@ def partition() -> tuple[pa.Table, MemoryStore]:
             "maybe": pa.array(random.normal(size=ROWS), mask=random.random(ROWS) < 0.5),
         }
     )
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
-        sink,
-        row_group_size=ROW_GROUP_ROWS,
-        write_batch_size=PAGE_ROWS,
-        data_page_size=1,
-        write_page_index=True,
+    store = MemoryStore(
+        {
+            "t/data.parquet": parquet_bytes(
+                table,
+                row_group_size=ROW_GROUP_ROWS,
+                write_batch_size=PAGE_ROWS,
+                data_page_size=1,
+                write_page_index=True,
+            )
+        }
     )
-    store = MemoryStore({"t/data.parquet": sink.getvalue().to_pybytes()})
     asyncio.run(index_table("t", store=store))
     return table, store
 
@@ -123,9 +124,9 @@ async def store() -> MemoryStore:
     """``late`` is 1 in every third row from the second row group on, which minima and maxima do not tell."""
     x = np.arange(STOPPED_ROWS)
     late = np.where((x < STOPPED_GROUP_ROWS) & (x % 3 == 1), 0, x % 3)
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"x": x, "late": late}), sink, row_group_size=STOPPED_GROUP_ROWS)
-    store = MemoryStore({"t/data.parquet": sink.getvalue().to_pybytes()})
+    store = MemoryStore(
+        {"t/data.parquet": parquet_bytes(pa.table({"x": x, "late": late}), row_group_size=STOPPED_GROUP_ROWS)}
+    )
     await index_table("t", store=store)
     return store
 

@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import pickle
 import re
+import shutil
 import ssl
 import traceback
 from collections.abc import AsyncIterator
@@ -211,6 +212,20 @@ async def test_named_authority_or_none_at_all(
     assert await fetch(endpoint_url, verify=False) == b"abcd"
     monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
     assert await fetch(endpoint_url, verify=True) == b"abcd"
+
+
+async def test_a_bundle_of_authorities_is_read_again_when_it_changes(
+    endpoint_url: str, certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, create = list[str](), ssl.create_default_context
+    monkeypatch.setattr(ssl, "create_default_context", lambda cafile: (read.append(cafile), create(cafile=cafile))[1])
+    bundle = Path(await asyncio.to_thread(shutil.copy, certificate, tmp_path / "bundle.pem"))
+    for _ in range(3):
+        assert await fetch(endpoint_url, verify=str(bundle)) == b"abcd"
+    assert read == [str(bundle)]
+    await asyncio.to_thread(bundle.write_bytes, b"no certificate")
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        await fetch(endpoint_url, verify=str(bundle))
 
 
 async def test_missing_bundle(endpoint_url: str) -> None:

@@ -14,6 +14,7 @@ from coldparquet.errors import ArchivedObjectError, InvalidInputError
 from coldparquet.maintenance.index import index_table
 from coldparquet.prices import RestoreTier
 from coldparquet.storage.requests import FetchedRange, ObjectInfo, RangeRequest, RestoreState
+from tests.support.parquet_footers import parquet_bytes
 from tests.support.small_tables import QuotingStore
 
 # --- A store in memory with S3's storage classes: archived objects refuse GETs until a restore is over ----------------
@@ -91,9 +92,7 @@ def make_day(day: int) -> bytes:
         }
     )
     table = table.set_column(0, pa.field("ts", table.schema.field("ts").type, nullable=False), table.column("ts"))
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=ROWS // 4, sorting_columns=[pq.SortingColumn(0)])
-    return sink.getvalue().to_pybytes()
+    return parquet_bytes(table, row_group_size=ROWS // 4, sorting_columns=[pq.SortingColumn(0)])
 
 
 def data_path(day: str) -> str:

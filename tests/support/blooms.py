@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from coldparquet.format.blooms import BloomTransfer, bloom_hashes, refer_to_blooms
 from coldparquet.format.parquet_thrift import BloomAlgorithm, BloomCompression, BloomFilterHeader, BloomHash
@@ -26,7 +25,7 @@ from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.plan.where import parse_predicate
 from coldparquet.ranges import ByteRange
-from tests.support.parquet_footers import parsed_footer
+from tests.support.parquet_footers import parquet_bytes, parsed_footer
 
 # --- Bloom filters for tests: made by the letter of the specification, and asked of whole Parquet files ---------------
 
@@ -78,12 +77,10 @@ def sidecar_to_keep(file: bytes, *, inline_bytes: int) -> Sidecar:
 
 def file_with_blooms(table: pa.Table, *, row_group_rows: int, ndv: int | None = None, **options: Any) -> bytes:
     """Write a table with a bloom filter on every column."""
-    sink = pa.BufferOutputStream()
     blooms = {name: {"ndv": ndv or row_group_rows, "fpp": 0.001} for name in table.schema.names}
-    pq.write_table(
-        table, sink, row_group_size=row_group_rows, store_schema=False, bloom_filter_options=blooms, **options
+    return parquet_bytes(
+        table, row_group_size=row_group_rows, store_schema=False, bloom_filter_options=blooms, **options
     )
-    return sink.getvalue().to_pybytes()
 
 
 def domain_values(column: pa.Array[Any] | pa.ChunkedArray[Any], column_type: ColumnType) -> list[DomainValue]:

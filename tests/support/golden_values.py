@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -15,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from coldparquet.decode.arrow import TEXT_AS_STORED, arrow_type
-from coldparquet.format.parquet_footer import ParquetFooter, parse_footer
+from coldparquet.format.parquet_footer import ParquetFooter
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import parse_type_name
 from coldparquet.format.types import ColumnType, canonical_type
 from coldparquet.plan.bind import BoundField
+from tests.support.parquet_footers import parsed_footer
 
 # --- Values of the genuine QuestDB files as predicates see them, and the sidecars that follow from their footers ------
 
@@ -31,10 +31,7 @@ FILES = sorted(GOLDEN.rglob("data.parquet"))
 
 
 def parquet_footer_of(path: Path) -> ParquetFooter:
-    data = path.read_bytes()
-    (length,) = struct.unpack("<I", data[-8:-4])
-    start = len(data) - 8 - length
-    return parse_footer(data[start:-8], path=str(path), offset=start)
+    return parsed_footer(path.read_bytes(), path=str(path))
 
 
 def sidecar_of(path: Path) -> Sidecar:

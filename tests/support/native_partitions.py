@@ -26,13 +26,13 @@ from coldparquet.format.type_codes import TypeTag, is_decimal
 from coldparquet.format.types import canonical_type
 from coldparquet.options import Coalescing
 from coldparquet.plan.columns import TableColumn
-from coldparquet.plan.model import PlannedRequest
+from coldparquet.plan.model import MetadataRequest, PlannedRequest
 from coldparquet.plan.native import NativeColumn, NativeSymbol, RowSlices, data_edges, native_reads
 from coldparquet.plan.requests import place, plan_requests
-from coldparquet.scan.model import NativePlan
 from coldparquet.scan.native import plan_native_rows
 from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.log import metadata_requests
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
 from tests.support.questdb_tables import GOLDEN
@@ -264,9 +264,10 @@ class NativePartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeReading:
-    """A plan, the requests that it leads to, and the rows that come of them."""
+    """The requests of planning and reading, and the rows that come of them."""
 
-    plan: NativePlan
+    metadata_requests: tuple[MetadataRequest, ...]
+    """Those of planning."""
     requests: tuple[PlannedRequest, ...]
     slices: tuple[pa.Table, ...]
 
@@ -287,23 +288,24 @@ async def read_native(
     checked = CheckedStore(store)
     wanted = partition.columns if columns is None else columns
     directory_path = str(partition.table_path / partition.name)
-    plan = await plan_native_rows(
-        checked,
-        directory_path=directory_path,
-        partition_index=0,
-        row_count=partition.row_count if row_count is None else row_count,
-        columns=wanted,
-        timestamp=partition.timestamp,
-        time_bounds=time_bounds,
-        rows_per_read=rows_per_read,
-        all_rows_match=True,
-        limit=limit,
-        symbols=SymbolDictionaries(checked, str(partition.table_path)),
-    )
+    with metadata_requests() as planning:
+        reads = await plan_native_rows(
+            checked,
+            directory_path=directory_path,
+            partition_index=0,
+            row_count=partition.row_count if row_count is None else row_count,
+            columns=wanted,
+            timestamp=partition.timestamp,
+            time_bounds=time_bounds,
+            rows_per_read=rows_per_read,
+            all_rows_match=True,
+            limit=limit,
+            symbols=SymbolDictionaries(checked, str(partition.table_path)),
+        )
     coalescing = Coalescing(gap_bytes=0, max_request_bytes=max_request_bytes, least_part_bytes=1)
-    requests = plan_requests([plan.reads], coalescing)
-    placements = place(plan.reads, requests)
-    buffers = [PlacedBuffer(read.bytes_wanted) for read in plan.reads]
+    requests = plan_requests([reads], coalescing)
+    placements = place(reads, requests)
+    buffers = [PlacedBuffer(read.bytes_wanted) for read in reads]
     for number, request in enumerate(requests):
         answer = await store.get(
             RangeRequest(path=request.path, byte_range=request.byte_range, reason=request.reason, may_grow=True)
@@ -313,9 +315,9 @@ async def read_native(
             buffers[copy.row_group_read].place(copy.destination_offset, fetched)
     slices = tuple(
         decode_native_rows(buffer.bytes(), read, [table_column(column) for column in wanted], text=text)
-        for buffer, read in zip(buffers, plan.reads, strict=True)
+        for buffer, read in zip(buffers, reads, strict=True)
     )
-    return NativeReading(plan=plan, requests=requests, slices=slices)
+    return NativeReading(metadata_requests=tuple(planning), requests=requests, slices=slices)
 
 
 def _native_partitions(table: Path) -> list[NativePartition]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,8 +33,9 @@ from coldparquet.format.sidecar_writer import (
 from coldparquet.format.types import resolve_type
 from coldparquet.plan.bind import BoundField, BoundPredicate, bind
 from coldparquet.plan.model import CHUNK, Read, StoredData
-from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate
+from coldparquet.plan.predicate import Comparison, In, IsNull, Literal, Operator, Predicate
 from coldparquet.plan.selection import RowSelection
+from tests.support.predicate_trees import COMPARE, trees, truth
 
 Pair = tuple[bytes | None, bytes | None]
 
@@ -160,39 +160,17 @@ def chunk_of(kind: Kind, values: Sequence[Any], page_starts: Sequence[int] | Non
     )
 
 
-COMPARE = {
-    Operator.EQUAL: operator.eq,
-    Operator.NOT_EQUAL: operator.ne,
-    Operator.LESS: operator.lt,
-    Operator.LESS_OR_EQUAL: operator.le,
-    Operator.GREATER: operator.gt,
-    Operator.GREATER_OR_EQUAL: operator.ge,
-}
-
-
 def _evaluate(predicate: Predicate, row: dict[str, tuple[Kind, Any]]) -> bool | None:
-    match predicate:
-        case Literal(value=value):
-            return value
-        case IsNull(column=name):
-            return _read(row[name]) is None
-        case Not(part=part):
-            inner = _evaluate(part, row)
-            return None if inner is None else not inner
-        case And(parts=parts) | Or(parts=parts):
-            decisive = isinstance(predicate, Or)
-            outcomes = [_evaluate(part, row) for part in parts]
-            return decisive if decisive in outcomes else None if None in outcomes else not decisive
-        case In(column=name, values=values):
-            return _evaluate(Or(tuple(Comparison(name, Operator.EQUAL, value) for value in values)), row)
-        case Comparison(column=name, operator=compare, value=literal):
-            value, kind = _read(row[name]), row[name][0]
-            return (
-                None
-                if value is None or literal is None
-                else bool(COMPARE[compare](kind.value(value), kind.value(literal)))
-            )
-    raise AssertionError(predicate)
+    def of_leaf(leaf: Predicate) -> bool | None:
+        assert isinstance(leaf, Comparison | IsNull)
+        value, kind = _read(row[leaf.column]), row[leaf.column][0]
+        if isinstance(leaf, IsNull):
+            return value is None
+        if value is None or leaf.value is None:
+            return None
+        return bool(COMPARE[leaf.operator](kind.value(value), kind.value(leaf.value)))
+
+    return truth(predicate, of_leaf)
 
 
 def _read(cell: tuple[Kind, Any]) -> Any:
@@ -375,15 +353,7 @@ def predicates(kinds: Sequence[Kind]) -> st.SearchStrategy[Predicate]:
             st.builds(In, name, st.lists(literals, max_size=3).map(tuple)),
             st.builds(IsNull, name),
         ]
-    return st.recursive(
-        st.one_of(leaves),
-        lambda inner: st.one_of(
-            st.builds(Not, inner),
-            st.builds(And, st.lists(inner, min_size=1, max_size=3).map(tuple)),
-            st.builds(Or, st.lists(inner, min_size=1, max_size=3).map(tuple)),
-        ),
-        max_leaves=5,
-    )
+    return trees(st.one_of(leaves), max_leaves=5)
 
 
 # --- Reads of partitions that are metadata alone, and how to look at them ---------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from coldparquet.format.page_headers import ChunkWalk, check_walked_pages
 from coldparquet.format.page_index import page_index_range, parse_page_index, parse_pages_file
@@ -21,7 +19,7 @@ from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.ranges import ByteRange
-from tests.support.parquet_footers import footer_bytes, parsed_footer
+from tests.support.parquet_footers import footer_bytes, parquet_bytes, parsed_footer
 
 ROWS = 6_000
 GROUP_ROWS = 2_500
@@ -85,10 +83,8 @@ def rows_of_all_kinds(rows: int = ROWS) -> pa.Table:
 
 def written(table: pa.Table | None = None, **options: Any) -> bytes:
     """Write a file of small pages."""
-    sink = io.BytesIO()
     options = {"row_group_size": GROUP_ROWS, "data_page_size": 2_048, "write_batch_size": 100} | options
-    pq.write_table(rows_of_all_kinds() if table is None else table, sink, **options)
-    return sink.getvalue()
+    return parquet_bytes(rows_of_all_kinds() if table is None else table, **options)
 
 
 def paged_file(table: pa.Table | None = None, **options: Any) -> PagedFile:

@@ -1,4 +1,4 @@
-"""Parquet files whose footers are changed: updated in place, or lying about values."""
+"""Parquet files in memory, and those whose footers are changed: updated in place, or lying about values."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coldparquet.format.parquet_footer import ParquetFooter, parse_footer
-from coldparquet.format.parquet_thrift import (
-    ColumnChunk,
-    ColumnIndex,
-    FileMetaData,
-    OffsetIndex,
-)
+from coldparquet.format.parquet_thrift import ColumnChunk, ColumnIndex, FileMetaData, OffsetIndex
 from coldparquet.write.footer_edit import FooterBytes, KeptRowGroup, NewRowGroup, SplicedFooter, splice_footers
 from tests.support.questdb_tables import GOLDEN
+
+
+def parquet_bytes(table: pa.Table, **options: Any) -> bytes:
+    """Write a table as pyarrow writes it."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
 
 # --- Parquet files that are updated in place: new row groups by pyarrow behind the old file, and QuestDB's own
 # updates
@@ -30,9 +33,9 @@ def footer_bytes(file: bytes) -> FooterBytes:
     return FooterBytes(content=file[-8 - length : -8], offset=len(file) - 8 - length, path="data.parquet")
 
 
-def parsed_footer(file: bytes) -> ParquetFooter:
+def parsed_footer(file: bytes, *, path: str | None = "data.parquet") -> ParquetFooter:
     raw = footer_bytes(file)
-    return parse_footer(raw.content, path=raw.path, offset=raw.offset)
+    return parse_footer(raw.content, path=path, offset=raw.offset)
 
 
 class _Sink(io.RawIOBase):

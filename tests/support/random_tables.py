@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +18,7 @@ from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition import write_partition
+from tests.support.parquet_footers import parquet_bytes
 from tests.support.random_values import (
     FOREIGN_KINDS,
     QUESTDB_KINDS,
@@ -171,9 +171,7 @@ def _foreign_file(random: Random, rows: pa.Table, columns: Mapping[str, RandomCo
         "bloom_filter_options": blooms or None,
         "sorting_columns": [pq.SortingColumn(0)] if TIMESTAMP in columns else None,
     }
-    output = io.BytesIO()
-    pq.write_table(rows, output, **settings)
-    return output.getvalue(), f"pyarrow {settings}"
+    return parquet_bytes(rows, **settings), f"pyarrow {settings}"
 
 
 async def _index(random: Random, store: MemoryStore) -> str:

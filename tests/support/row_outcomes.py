@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,25 +13,16 @@ from coldparquet.decode import filter as row_filter
 from coldparquet.plan.bind import BoundPredicate
 from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate
 from coldparquet.plan.selection import RowSelection
+from tests.support.predicate_trees import COMPARE
 from tests.support.random_values import literal_value
 
 Columns: TypeAlias = Mapping[str, Sequence[Any]]
 
 
-# --- Predicates evaluated value by value in plain Python, with SQL's rules for NULL: knows nothing of Arrow or of
-# plans
+# --- Predicates evaluated value by value in plain Python, with SQL's rules for NULL -----------------------------------
 
 
 Outcomes: TypeAlias = list[bool | None]
-
-_COMPARE: Mapping[Operator, Callable[[Any, Any], bool]] = {
-    Operator.EQUAL: operator.eq,
-    Operator.NOT_EQUAL: operator.ne,
-    Operator.LESS: operator.lt,
-    Operator.LESS_OR_EQUAL: operator.le,
-    Operator.GREATER: operator.gt,
-    Operator.GREATER_OR_EQUAL: operator.ge,
-}
 
 
 def matching_rows(predicate: Predicate | None, columns: Columns, row_count: int) -> list[int]:
@@ -77,7 +67,7 @@ def _compared(values: Sequence[Any], compare: Operator, literal: Any) -> Outcome
     wanted = literal_value(literal)
     if wanted is None:
         return [None] * len(values)
-    holds = _COMPARE[compare]
+    holds = COMPARE[compare]
     return [None if value is None else holds(value, wanted) for value in values]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,7 +21,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.storage.log import RequestRecord
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest
-from tests.support.parquet_footers import parsed_footer
+from tests.support.parquet_footers import parquet_bytes, parsed_footer
 from tests.support.questdb_tables import GOLDEN
 
 # --- A store in memory that tells versions as an object store does: in quotes -----------------------------------------
@@ -87,12 +86,10 @@ def trades_of(day: int, rows: int, *, symbols: tuple[str | None, ...] = ("BTC", 
 
 def parquet_of(table: pa.Table, *, row_groups: int, **options: Any) -> bytes:
     """Write a table whose first column is its designated timestamp: never null, and sorted."""
-    sink = pa.BufferOutputStream()
     field = table.schema.field(0).with_nullable(nullable=False)
     table = table.set_column(0, field, table.column(0))
     size = -(-table.num_rows // row_groups)
-    pq.write_table(table, sink, row_group_size=size, sorting_columns=[pq.SortingColumn(0)], **options)
-    return sink.getvalue().to_pybytes()
+    return parquet_bytes(table, row_group_size=size, sorting_columns=[pq.SortingColumn(0)], **options)
 
 
 def day_of_trades(day: int, *, rows: int, row_groups: int) -> bytes:
@@ -153,10 +150,8 @@ def day_of_rows(day: int) -> pa.Table:
 @cache
 def day_file(day: int) -> bytes:
     """Return the Parquet file of one day, with a page index."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(
+    return parquet_bytes(
         day_of_rows(day),
-        sink,
         row_group_size=ROWS_OF_DAY // ROW_GROUPS_OF_DAY,
         write_batch_size=50,
         data_page_size=1,
@@ -164,7 +159,6 @@ def day_file(day: int) -> bytes:
         use_dictionary=["symbol"],  # type: ignore[arg-type]  # names of columns are allowed as well
         sorting_columns=[pq.SortingColumn(0)],
     )
-    return sink.getvalue().to_pybytes()
 
 
 def data_path(day: int) -> str:
@@ -263,9 +257,7 @@ LOGS = {
 
 
 def _parquet(rows: int = 10) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"x": list(range(rows))}), sink)
-    return sink.getvalue()
+    return parquet_bytes(pa.table({"x": list(range(rows))}))
 
 
 def _content(name: str) -> bytes:

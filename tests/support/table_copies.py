@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from coldparquet.format.partition_records import PartitionRecord, PartitionRecor
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import FooterSpec, SidecarContent, encode_footer, encode_sidecar
 from coldparquet.format.table_metadata import MetadataSlot, encode_table_metadata, parse_table_metadata
-from coldparquet.format.txn import encode_txn, parse_txn, replace_partitions
+from coldparquet.format.txn import TableTransaction, encode_txn, parse_txn, replace_partitions
 from coldparquet.format.type_codes import parse_type_name
 from coldparquet.maintenance.index import index_table
 from coldparquet.opening import open_table
@@ -69,18 +69,38 @@ def write_sidecar(partition: Path, **changes: Any) -> None:
     (partition / "_pm").write_bytes(encode_sidecar(replace(sidecar_content(partition), **changes)))
 
 
+def records_of(transaction: TableTransaction) -> list[PartitionRecord]:
+    return [transaction.partitions.record(index) for index in range(len(transaction.partitions))]
+
+
+def rewrite_txn(table: Path, change: Callable[[TableTransaction], TableTransaction]) -> TableTransaction:
+    """Change what ``_txn`` says."""
+    changed = change(parse_txn((table / "_txn").read_bytes(), path=None))
+    (table / "_txn").write_bytes(encode_txn(changed))
+    return changed
+
+
+def with_records(transaction: TableTransaction, records: Sequence[PartitionRecord], **changes: Any) -> TableTransaction:
+    """Name other partitions, and count their rows."""
+    return replace(
+        transaction,
+        transient_row_count=records[-1].row_count,
+        fixed_row_count=sum(record.row_count for record in records[:-1]),
+        partitions=PartitionRecords.of(records),
+        **changes,
+    )
+
+
 def change_record(table: Path, change: Callable[[PartitionRecord], PartitionRecord], *, index: int = 0) -> None:
     """Change what ``_txn`` says about one partition."""
-    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
-    records = [transaction.partitions.record(i) for i in range(len(transaction.partitions))]
-    records[index] = change(records[index])
-    changed = replace_partitions(
-        transaction,
-        PartitionRecords.of(records),
-        min_timestamp=transaction.min_timestamp,
-        max_timestamp=transaction.max_timestamp,
-    )
-    (table / "_txn").write_bytes(encode_txn(changed))
+
+    def changed(transaction: TableTransaction) -> TableTransaction:
+        records = records_of(transaction)
+        records[index] = change(records[index])
+        first, last = transaction.min_timestamp, transaction.max_timestamp
+        return replace_partitions(transaction, PartitionRecords.of(records), min_timestamp=first, max_timestamp=last)
+
+    rewrite_txn(table, changed)
 
 
 def add_snapshot(partition: Path, *, with_damaged_history: bool) -> None:
@@ -119,11 +139,10 @@ def position(slots: list[MetadataSlot], name: str) -> int:
 def alter(table: Path, slots: list[MetadataSlot]) -> None:
     """Give the table other columns, as a statement does: a new version of `_meta`, and a `_txn` that names it."""
     metadata = parse_table_metadata((table / "_meta").read_bytes(), path=None)
-    transaction = parse_txn((table / "_txn").read_bytes(), path=None)
     version = metadata.metadata_version + 1
     changed = replace(metadata, slots=tuple(slots), metadata_version=version)
     (table / "_meta").write_bytes(encode_table_metadata(changed))
-    (table / "_txn").write_bytes(encode_txn(replace(transaction, txn=transaction.txn + 1, metadata_version=version)))
+    rewrite_txn(table, lambda txn: replace(txn, txn=txn.txn + 1, metadata_version=version))
 
 
 def change_type(table: Path, name: str, *types: str) -> None:

@@ -39,6 +39,7 @@ from coldparquet.write.footer_edit import (
 from tests.support.parquet_footers import (
     appended_to,
     footer_bytes,
+    parquet_bytes,
     parsed_footer,
     snapshots_of_updates,
     written_at,
@@ -368,9 +369,7 @@ def test_damaged_footers_are_refused_with_their_path() -> None:
 
 
 def written_file(rows: pa.Table, **options: Any) -> bytes:
-    sink = io.BytesIO()
-    pq.write_table(rows, sink, row_group_size=2, store_schema=False, write_page_index=True, **options)
-    return sink.getvalue()
+    return parquet_bytes(rows, row_group_size=2, store_schema=False, write_page_index=True, **options)
 
 
 def footer_of(file: bytes) -> bytes:

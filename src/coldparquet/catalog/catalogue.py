@@ -9,14 +9,22 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from coldparquet.catalog.objects import ListedObjects
-from coldparquet.catalog.packed import CATALOGUE_FILE, PackedBlooms, may_count, read_packed_sidecars
+from coldparquet.catalog.objects import LEAST_SAVED_REQUESTS, ListedObjects
+from coldparquet.catalog.packed import (
+    CATALOGUE_FILE,
+    PackedBlooms,
+    PackedLookup,
+    contradictions,
+    may_count,
+    read_entries,
+)
+from coldparquet.concurrency import both
 from coldparquet.text import few_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from coldparquet.catalog.packed import CatalogueFile, PackedLookup, Prefetch
+    from coldparquet.catalog.packed import CatalogueFile
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.storage.cache import CachedStore
 
@@ -74,27 +82,63 @@ class Catalogue:
         )
         return (note,)
 
-    async def look_up(
-        self, locations: Sequence[PartitionLocation], *, prefetch: Prefetch | None = None
-    ) -> dict[str, PackedLookup]:
+    async def look_up(self, locations: Sequence[PartitionLocation]) -> dict[str, PackedLookup]:
         """Return the valid entries of partitions by name; partitions without one are omitted.
 
-        All are fetched, decompressed and parsed together, in a thread. No request where the first one returned the
-        sidecars, else few for all of them, in one round trip. Without a transaction, at the same time 1 listing for 250
-        partitions. Where that is neither cheaper nor faster than their own sidecars
-        (:class:`~coldparquet.catalog.objects.ListedObjects`), no entry is valid.
+        Requests: those of :meth:`entries` and :meth:`stale`, in parallel.
         """
-        file = self.file
-        wanted = [location for location in locations if self._may_count(location)]
-        if file.index is None or not wanted:
+        wanted = self.wanted(locations)
+        if not wanted:
             return {}
-        found = await read_packed_sidecars(
-            file, file.index, wanted, store=self._store, listed=self._listed, prefetch=prefetch
-        )
+        entries, stale = await both(self.entries(wanted), self.stale(wanted))
+        return self.valid(wanted, entries, stale)
+
+    def wanted(self, locations: Sequence[PartitionLocation]) -> list[PartitionLocation]:
+        """Return the partitions whose entries are worth reading.
+
+        Without a transaction, a listing must show their versions. Where that is neither cheaper nor faster than their
+        own sidecars (:class:`~coldparquet.catalog.objects.ListedObjects`), their entries are left alone.
+        """
+        wanted = [location for location in locations if self._may_count(location)]
+        unconfirmed = sum(location.committed_size_bytes is None for location in wanted)
+        if unconfirmed >= LEAST_SAVED_REQUESTS:
+            return wanted
+        return [
+            location
+            for location in wanted
+            if location.committed_size_bytes is not None or self._listed.is_worth_listing(location.directory_path)
+        ]
+
+    async def entries(self, wanted: Sequence[PartitionLocation]) -> dict[str, PackedLookup]:
+        """Read entries, some of which may be stale. All are fetched, decompressed and parsed together, in a thread.
+
+        Requests: none where the first one returned the sidecars, else few for all of them, in one round trip.
+        """
+        if self.file.index is None or not wanted:
+            return {}
+        return await read_entries(self.file, self.file.index, wanted, store=self._store)
+
+    async def stale(self, wanted: Sequence[PartitionLocation]) -> dict[str, str | None]:
+        """Return which of these entries are stale, and why.
+
+        Requests: without a transaction 1 listing for 250 partitions.
+        """
+        unconfirmed = [location for location in wanted if location.committed_size_bytes is None]
+        if self.file.index is None:
+            return {}
+        return await contradictions(self.file.index, unconfirmed, self._listed)
+
+    def valid(
+        self,
+        wanted: Sequence[PartitionLocation],
+        entries: Mapping[str, PackedLookup],
+        stale: Mapping[str, str | None],
+    ) -> dict[str, PackedLookup]:
+        """Leave the problem of each stale entry in its place, and expect of data objects the versions of the others."""
+        found = {**entries, **{name: PackedLookup(sidecar=None, problem=problem) for name, problem in stale.items()}}
         for location in wanted:
-            answer = found[location.name]
-            if answer.sidecar is not None:
-                self._versions.expect_packed(location.data_path, answer.data_etag)
+            if found[location.name].sidecar is not None:
+                self._versions.expect_packed(location.data_path, found[location.name].data_etag)
         return found
 
     def saved_by_listing(self, locations: Iterable[PartitionLocation]) -> int:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.catalog.objects import LEAST_SAVED_REQUESTS
-from coldparquet.concurrency import both, gather_or_cancel
+from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import (
     AccessError,
     ColdParquetError,
@@ -28,7 +27,7 @@ from coldparquet.storage.log import note_metadata
 from coldparquet.storage.requests import RangeRequest, is_lasting_etag
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import TypeAlias
 
     import numpy.typing as npt
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
 
     Words: TypeAlias = npt.NDArray[np.uint32]
     Stripe: TypeAlias = tuple[str, int, int]
-    Prefetch: TypeAlias = Callable[[Mapping[str, Sidecar]], Awaitable[None]]
-    """Called with the sidecars of entries by partition name, before it is known which of them are valid."""
 
 CATALOGUE_FILE = "_catalogue"
 
@@ -377,45 +374,17 @@ def may_count(index: CatalogueIndex, location: PartitionLocation) -> bool:
     return bool(index.parquet_sizes[entry] == committed_bytes and index.row_counts[entry] == record.row_count)
 
 
-async def read_packed_sidecars(  # noqa: PLR0913 - mostly keyword arguments
-    file: CatalogueFile,
-    index: CatalogueIndex,
-    locations: Sequence[PartitionLocation],
-    *,
-    store: ObjectStore,
-    listed: ListedObjects,
-    prefetch: Prefetch | None = None,
+async def read_entries(
+    file: CatalogueFile, index: CatalogueIndex, locations: Sequence[PartitionLocation], *, store: ObjectStore
 ) -> dict[str, PackedLookup]:
-    """Read the sidecars of partitions with entries that pass :func:`may_count`; by partition name.
+    """Read the entries of partitions that pass :func:`may_count`, by partition name; :func:`contradictions` finds stale ones.
 
-    Requests: few, in one round trip, for blocks that are not in the beginning. Without a transaction, at the same time
-    those of :meth:`coldparquet.catalog.objects.ListedObjects.below`.
+    Requests: few, in one round trip, for blocks that are not in the beginning.
     """
-    unconfirmed = [location for location in locations if location.committed_size_bytes is None]
-    problems: dict[str, str | None] = {}
-    if len(unconfirmed) < LEAST_SAVED_REQUESTS:
-        own = [location for location in unconfirmed if not listed.is_worth_listing(location.directory_path)]
-        problems = dict.fromkeys(location.name for location in own)
-        unconfirmed = [location for location in unconfirmed if location.name not in problems]
-    wanted = {location.name: location for location in locations if location.name not in problems}
+    wanted = {location.name: location for location in locations}
     source = _Blocks(file=file, index=index, store=store)
-    found, contradictions = await both(
-        _read_entries(source, wanted, prefetch), _contradictions(index, unconfirmed, listed)
-    )
-    problems |= contradictions
-    return found | {name: PackedLookup(sidecar=None, problem=problem) for name, problem in problems.items()}
-
-
-async def _read_entries(
-    source: _Blocks, wanted: Mapping[str, PartitionLocation], prefetch: Prefetch | None
-) -> dict[str, PackedLookup]:
-    """Read entries, without checking which of them are valid."""
-    index = source.index
     blocks = await source.fetch({int(index.blocks[index.entry_of[name]]) for name in wanted})
-    found = await asyncio.to_thread(_parse_sidecars, index, blocks, wanted)
-    if prefetch is not None:
-        await prefetch({name: lookup.sidecar for name, lookup in found.items() if lookup.sidecar is not None})
-    return found
+    return await asyncio.to_thread(_parse_sidecars, index, blocks, wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -468,12 +437,15 @@ class _Blocks:
         return (await send_for_catalogue(self.store, request)).data
 
 
-async def _contradictions(
+async def contradictions(
     index: CatalogueIndex,
     locations: Sequence[PartitionLocation],
     listed: ListedObjects,
 ) -> dict[str, str | None]:
-    """Return the partitions whose objects are not the packed versions, and why their entries are invalid."""
+    """Return the partitions whose objects are not the packed versions, and why their entries are invalid.
+
+    Requests: those of :meth:`coldparquet.catalog.objects.ListedObjects.below`.
+    """
     try:
         objects = await listed.below([location.directory_path for location in locations])
     except UnsupportedError:

@@ -30,11 +30,11 @@ from coldparquet.storage.log import get_metadata, metadata_requests, note_cache_
 from coldparquet.storage.requests import FetchedRange, RangeRequest, is_written_after
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from coldparquet.catalog.caches import SidecarCache
     from coldparquet.catalog.catalogue import Catalogue
-    from coldparquet.catalog.packed import PackedLookup, Prefetch
+    from coldparquet.catalog.packed import PackedLookup
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
@@ -543,7 +543,7 @@ class Partition:
         return footer
 
 
-async def read_packed(partitions: Sequence[Partition], *, prefetch: Prefetch | None = None) -> None:
+async def read_packed(partitions: Sequence[Partition]) -> None:
     """Look up the metadata of many partitions in the catalogue at once; reading it then sends no more requests.
 
     Requests: those of :meth:`coldparquet.catalog.catalogue.Catalogue.look_up`; they are counted for one of the
@@ -556,10 +556,17 @@ async def read_packed(partitions: Sequence[Partition], *, prefetch: Prefetch | N
         async with catalogue.turn:
             unread = [partition for partition in partitions if partition.catalogue is catalogue]
             with metadata_requests() as requests:
-                found = await catalogue.look_up([partition.location for partition in unread], prefetch=prefetch)
-            for partition in unread:
-                partition.take_packed(found.get(partition.name), requests)
-                requests = []
+                found = await catalogue.look_up([partition.location for partition in unread])
+            take_packed(unread, found, requests)
+
+
+def take_packed(
+    partitions: Sequence[Partition], found: Mapping[str, PackedLookup], requests: Sequence[MetadataRequest]
+) -> None:
+    """Give partitions their entries of the catalogue, and the first one the requests for all."""
+    for partition in partitions:
+        partition.take_packed(found.get(partition.name), requests)
+        requests = ()
 
 
 def _entry_not_used(problem: str) -> str:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from coldparquet.format.binary import Utf8Strings
     from coldparquet.format.types import ArrowKind, ColumnType
     from coldparquet.options import ReadOptions
+    from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.literals import DomainValue
 
 
@@ -203,9 +204,26 @@ def to_batches(table: pa.Table, *, batch_rows: int) -> list[pa.RecordBatch]:
     return [batch for batch in table.to_batches(max_chunksize=batch_rows) if batch.num_rows]
 
 
+def plain_columns(columns: Iterable[TableColumn], text: TextAs) -> frozenset[str]:
+    """Return the names of columns that are not dictionary-encoded in results."""
+    types = {column.name: arrow_type(column.readable_type, text=text) for column in columns}
+    return frozenset(name for name, type_ in types.items() if not pa.types.is_dictionary(type_))
+
+
 def columns_to_expand(schema: pa.Schema, plain: Collection[str]) -> list[int]:
     """Return the positions of dictionary-encoded columns that must become plain strings: those named in ``plain``."""
     return [place for place, field in enumerate(schema) if field.type == DICTIONARY_TYPE and field.name in plain]
+
+
+def expanded_if_small(table: pa.Table, plain: Collection[str], most_bytes: int) -> pa.Table:
+    """Convert dictionary-encoded text of the columns ``plain`` to plain strings, except columns that could be larger."""
+    for place in columns_to_expand(table.schema, plain):
+        encoded: Any = table.column(place).combine_chunks()  # pyarrow decodes dictionaries in chunks of 65,536 rows
+        longest_bytes = compute.max(compute.binary_length(encoded.dictionary)).as_py() or 0
+        if len(encoded) * longest_bytes <= most_bytes:
+            field = table.schema.field(place).with_type(pa.string())
+            table = table.set_column(place, field, encoded.cast(pa.string()))
+    return table
 
 
 def first_expanded(

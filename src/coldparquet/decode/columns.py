@@ -1,5 +1,8 @@
 """Decodes the bytes of one read to the selected rows of each fetched column, and checks them against the plan.
 
+Text with a dictionary stays dictionary-encoded, even where the result is to hold plain strings: these are made of the
+rows that remain, which takes half the time and checks each string once.
+
 The first decoding of a process is done in advance. It loads Arrow's code, fills its function tables and gives each
 thread memory of its own: about 3 ms of processor time, where later decoding of a few rows takes 0.5 ms.
 
@@ -262,8 +265,7 @@ class FetchedColumns:
                     label, pages = self.labels[position], self._pages(column)
                     check_decompressed_size(pages, self._most_bytes, label, row_count=held_rows)
                 self._check_value_bytes(column, held_rows, self._most_bytes)
-        to_dictionary = [column for column in file.columns if self._is_to_be_dictionary(column, held_rows, text)]
-        arrays = self._decode_columns(file_index, held_rows, to_dictionary, known)
+        arrays = self._decode_columns(file_index, held_rows, text, known)
         for position, array in arrays.items():
             if len(array) != held_rows:
                 message = f"holds {len(array)} rows, expected {held_rows}"
@@ -296,10 +298,9 @@ class FetchedColumns:
         return stored.arrow.name in {"string", "dictionary"} and not stored.raw_array
 
     def _is_to_be_dictionary(self, column: VirtualColumn, row_count: int, text: TextAs) -> bool:
-        """Tell whether a text column becomes dictionary-encoded: on request, or because other forms are too large."""
-        stored = self._columns[column.position].type
-        type_: Any = arrow_type(stored, text=text)
-        if pa.types.is_dictionary(type_) or not self._is_text(column.position) or self._most_bytes is None:
+        """Tell whether a text column becomes dictionary-encoded however long it takes: plain strings are too large."""
+        type_: Any = arrow_type(self._columns[column.position].type, text=text)
+        if pa.types.is_dictionary(type_) or self._most_bytes is None:
             return pa.types.is_dictionary(type_)
         most_bytes = most_expanded_bytes(self._most_bytes)
         if not may_decompress_to(column.length_bytes * row_count, most_bytes):
@@ -312,17 +313,20 @@ class FetchedColumns:
         )
         return row_count * longest_bytes > most_bytes
 
+    def _may_stay_dictionary(self, column: VirtualColumn, text: TextAs) -> bool:
+        """Tell whether the caller takes a text column as a dictionary, at least until its rows are delivered."""
+        type_: Any = arrow_type(self._columns[column.position].type, text=text)
+        return self._is_text(column.position) and (pa.types.is_dictionary(type_) or self._most_bytes is not None)
+
     def _decode_columns(
-        self,
-        file_index: int,
-        row_count: int,
-        to_dictionary: Sequence[VirtualColumn],
-        known: Mapping[int | None, pa.Array[Any]],
+        self, file_index: int, row_count: int, text: TextAs, known: Mapping[int | None, pa.Array[Any]]
     ) -> dict[int, pa.ChunkedArray[Any]]:
         """Decode the columns of one file with pyarrow, all at once, except text whose dictionary it could get wrong."""
         arrays: dict[int, pa.ChunkedArray[Any]] = {}
         entry_counts: dict[VirtualColumn, int] = {}
-        for column in to_dictionary:
+        for column in self._buffer.files[file_index].columns:
+            if not self._may_stay_dictionary(column, text):
+                continue
             strings = known.get(self._read.columns[column.position])
             entry_count = None
             if strings is None:
@@ -330,8 +334,10 @@ class FetchedColumns:
                 entry_count = distinct_entries(self._pages(column), codec, row_count=row_count)
             if entry_count is not None:
                 entry_counts[column] = entry_count
-            elif (array := self._take_apart(column, row_count, strings)) is not None:
-                arrays[column.position] = array
+            elif self._is_to_be_dictionary(column, row_count, text):
+                array = self._take_apart(column, row_count, strings)
+                if array is not None:
+                    arrays[column.position] = array
         others = [column for column in self._buffer.files[file_index].columns if column.position not in arrays]
         arrays |= self._decode_values(file_index, others, as_dictionary=[column.name for column in entry_counts])
         for column, entry_count in entry_counts.items():

@@ -41,7 +41,7 @@ from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.thrift import structure_stops
-from coldparquet.format.types import Comparison
+from coldparquet.format.types import ValueOrder
 from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -104,9 +104,9 @@ def bloom_hashes(values: Sequence[StoredValue], column_type: ColumnType) -> Bloo
     Writers leave NULL out. They also leave out what they store in its place (0 in BYTE, SHORT and CHAR); the caller
     must account for that.
     """
-    if column_type.comparison in {Comparison.NONE, Comparison.BOOLEAN}:
+    if column_type.comparison in {ValueOrder.NONE, ValueOrder.BOOLEAN}:
         return None
-    if column_type.comparison is Comparison.DECIMAL and column_type.physical_type is PhysicalType.BYTE_ARRAY:
+    if column_type.comparison is ValueOrder.DECIMAL and column_type.physical_type is PhysicalType.BYTE_ARRAY:
         return None
     if any(isinstance(value, float) and math.isnan(value) for value in values):
         return None
@@ -127,7 +127,7 @@ def _plain_forms(value: StoredValue, column_type: ColumnType) -> tuple[bytes, ..
             return _float_forms(value, "<f" if physical_type is PhysicalType.FLOAT else "<d")
         case int() if physical_type in _INTEGER_BYTES:
             # Unsigned numbers are stored in the bits of signed ones.
-            is_signed = column_type.comparison is not Comparison.UNSIGNED
+            is_signed = column_type.comparison is not ValueOrder.UNSIGNED
             return _integer_forms(value, _INTEGER_BYTES[physical_type], "little", is_signed=is_signed)
         case int():
             return _integer_forms(value, column_type.fixed_byte_length, "big", is_signed=True)

@@ -126,10 +126,10 @@ class LogicalType:
     """DECIMAL only: digits after the point."""
 
 
-__all__ = ["ArrowKind", "ColumnType", "Comparison", "StatisticsTrust", "TypeTag", "resolve_type"]
+__all__ = ["ArrowKind", "ColumnType", "StatisticsTrust", "TypeTag", "ValueOrder", "resolve_type"]
 
 
-class Comparison(Enum):
+class ValueOrder(Enum):
     """How values compare, and how the bytes of a statistic become a value."""
 
     SIGNED = "signed"
@@ -218,7 +218,7 @@ class ColumnType:
     physical_type: PhysicalType
     fixed_byte_length: int
     """Bytes per value of FIXED_LEN_BYTE_ARRAY, otherwise 0."""
-    comparison: Comparison
+    comparison: ValueOrder
     statistics: StatisticsTrust
     never_null: bool
     """BOOLEAN, BYTE, SHORT and CHAR of QuestDB: a missing value is false or 0."""
@@ -236,13 +236,13 @@ class _Storage:
     """The properties of a tag, or an annotation, stored as one physical type."""
 
     arrow: ArrowKind
-    comparison: Comparison
+    comparison: ValueOrder
     statistics: StatisticsTrust = StatisticsTrust.TRUSTED
     logical: LogicalType | None = None
     fixed_byte_length: int = 0
 
 
-def _integer(bit_width: int, comparison: Comparison, statistics: StatisticsTrust, *, is_signed: bool) -> _Storage:
+def _integer(bit_width: int, comparison: ValueOrder, statistics: StatisticsTrust, *, is_signed: bool) -> _Storage:
     prefix = "int" if is_signed else "uint"
     return _Storage(
         arrow=ArrowKind(name=f"{prefix}{bit_width}"),
@@ -253,17 +253,17 @@ def _integer(bit_width: int, comparison: Comparison, statistics: StatisticsTrust
 
 
 def _signed(bit_width: int, statistics: StatisticsTrust = StatisticsTrust.TRUSTED) -> _Storage:
-    return _integer(bit_width, Comparison.SIGNED, statistics, is_signed=True)
+    return _integer(bit_width, ValueOrder.SIGNED, statistics, is_signed=True)
 
 
 def _unsigned(bit_width: int) -> _Storage:
-    return _integer(bit_width, Comparison.UNSIGNED, StatisticsTrust.NEVER, is_signed=False)
+    return _integer(bit_width, ValueOrder.UNSIGNED, StatisticsTrust.NEVER, is_signed=False)
 
 
 def _timestamp(unit: str, *, is_utc: bool) -> _Storage:
     return _Storage(
         arrow=ArrowKind(name="timestamp", unit=unit, timezone="UTC" if is_utc else None),
-        comparison=Comparison.SIGNED,
+        comparison=ValueOrder.SIGNED,
         logical=LogicalType(kind=LogicalKind.TIMESTAMP, unit=unit, is_utc=is_utc),
     )
 
@@ -271,24 +271,24 @@ def _timestamp(unit: str, *, is_utc: bool) -> _Storage:
 def _time(unit: str) -> _Storage:
     return _Storage(
         arrow=ArrowKind(name="time32" if unit == "ms" else "time64", unit=unit),
-        comparison=Comparison.SIGNED,
+        comparison=ValueOrder.SIGNED,
         logical=LogicalType(kind=LogicalKind.TIME, unit=unit),
     )
 
 
-def _fixed(width: int, comparison: Comparison) -> _Storage:
+def _fixed(width: int, comparison: ValueOrder) -> _Storage:
     return _Storage(
         arrow=ArrowKind(name="fixed_size_binary", width=width), comparison=comparison, fixed_byte_length=width
     )
 
 
 _TEXT = LogicalType(kind=LogicalKind.STRING)
-_STRING = _Storage(arrow=ArrowKind(name="string"), comparison=Comparison.BYTES, logical=_TEXT)
+_STRING = _Storage(arrow=ArrowKind(name="string"), comparison=ValueOrder.BYTES, logical=_TEXT)
 _BOOLEAN = _Storage(
-    arrow=ArrowKind(name="bool"), comparison=Comparison.BOOLEAN, statistics=StatisticsTrust.NEVER, logical=None
+    arrow=ArrowKind(name="bool"), comparison=ValueOrder.BOOLEAN, statistics=StatisticsTrust.NEVER, logical=None
 )
 _INT96 = _Storage(
-    arrow=ArrowKind(name="timestamp", unit="ns"), comparison=Comparison.NONE, statistics=StatisticsTrust.NEVER
+    arrow=ArrowKind(name="timestamp", unit="ns"), comparison=ValueOrder.NONE, statistics=StatisticsTrust.NEVER
 )
 
 _BY_TAG: dict[tuple[TypeTag, PhysicalType], _Storage] = {
@@ -296,33 +296,33 @@ _BY_TAG: dict[tuple[TypeTag, PhysicalType], _Storage] = {
     (TypeTag.BYTE, PhysicalType.INT32): _signed(8, StatisticsTrust.ZERO_WHEN_NULL),
     (TypeTag.SHORT, PhysicalType.INT32): _signed(16, StatisticsTrust.ZERO_WHEN_NULL),
     (TypeTag.CHAR, PhysicalType.INT32): _integer(
-        16, Comparison.UNSIGNED, StatisticsTrust.ZERO_WHEN_NULL, is_signed=False
+        16, ValueOrder.UNSIGNED, StatisticsTrust.ZERO_WHEN_NULL, is_signed=False
     ),
     (TypeTag.INT, PhysicalType.INT32): _signed(32),
     (TypeTag.LONG, PhysicalType.INT64): _signed(64),
     (TypeTag.DATE, PhysicalType.INT64): _timestamp("ms", is_utc=True),
     (TypeTag.DATE, PhysicalType.INT32): _Storage(
-        arrow=ArrowKind(name="date32"), comparison=Comparison.SIGNED, logical=LogicalType(kind=LogicalKind.DATE)
+        arrow=ArrowKind(name="date32"), comparison=ValueOrder.SIGNED, logical=LogicalType(kind=LogicalKind.DATE)
     ),
-    (TypeTag.FLOAT, PhysicalType.FLOAT): _Storage(arrow=ArrowKind(name="float32"), comparison=Comparison.FLOAT),
-    (TypeTag.DOUBLE, PhysicalType.DOUBLE): _Storage(arrow=ArrowKind(name="float64"), comparison=Comparison.FLOAT),
+    (TypeTag.FLOAT, PhysicalType.FLOAT): _Storage(arrow=ArrowKind(name="float32"), comparison=ValueOrder.FLOAT),
+    (TypeTag.DOUBLE, PhysicalType.DOUBLE): _Storage(arrow=ArrowKind(name="float64"), comparison=ValueOrder.FLOAT),
     (TypeTag.STRING, PhysicalType.BYTE_ARRAY): _STRING,
     (TypeTag.VARCHAR, PhysicalType.BYTE_ARRAY): _STRING,
     (TypeTag.SYMBOL, PhysicalType.BYTE_ARRAY): _Storage(
-        arrow=ArrowKind(name="dictionary"), comparison=Comparison.BYTES, logical=_TEXT
+        arrow=ArrowKind(name="dictionary"), comparison=ValueOrder.BYTES, logical=_TEXT
     ),
-    (TypeTag.LONG256, PhysicalType.FIXED_LEN_BYTE_ARRAY): _fixed(32, Comparison.BYTES_EQUALITY),
-    (TypeTag.LONG128, PhysicalType.FIXED_LEN_BYTE_ARRAY): _fixed(16, Comparison.BYTES_EQUALITY),
-    (TypeTag.UUID, PhysicalType.FIXED_LEN_BYTE_ARRAY): _fixed(16, Comparison.BINARY),
+    (TypeTag.LONG256, PhysicalType.FIXED_LEN_BYTE_ARRAY): _fixed(32, ValueOrder.BYTES_EQUALITY),
+    (TypeTag.LONG128, PhysicalType.FIXED_LEN_BYTE_ARRAY): _fixed(16, ValueOrder.BYTES_EQUALITY),
+    (TypeTag.UUID, PhysicalType.FIXED_LEN_BYTE_ARRAY): _fixed(16, ValueOrder.BINARY),
     (TypeTag.GEOBYTE, PhysicalType.INT32): _signed(8),
     (TypeTag.GEOSHORT, PhysicalType.INT32): _signed(16),
     (TypeTag.GEOINT, PhysicalType.INT32): _signed(32),
     (TypeTag.GEOLONG, PhysicalType.INT64): _signed(64),
     (TypeTag.BINARY, PhysicalType.BYTE_ARRAY): _Storage(
-        arrow=ArrowKind(name="binary"), comparison=Comparison.BINARY, statistics=StatisticsTrust.BINARY_PREFIX
+        arrow=ArrowKind(name="binary"), comparison=ValueOrder.BINARY, statistics=StatisticsTrust.BINARY_PREFIX
     ),
     (TypeTag.IPV4, PhysicalType.INT32): _integer(
-        32, Comparison.UNSIGNED, StatisticsTrust.IPV4_UNSIGNED, is_signed=False
+        32, ValueOrder.UNSIGNED, StatisticsTrust.IPV4_UNSIGNED, is_signed=False
     ),
 }
 """Types without parameters: QuestDB's type column against the Parquet storage of it."""
@@ -415,7 +415,7 @@ def _array_storage(type_code: int, physical_type: PhysicalType, max_rep_level: i
         return None
     return _Storage(
         arrow=ArrowKind(name="list", dimensions=dimensions),
-        comparison=Comparison.NONE,
+        comparison=ValueOrder.NONE,
         statistics=StatisticsTrust.NEVER,
     )
 
@@ -432,7 +432,7 @@ def _decimal_storage(type_code: int, tag: TypeTag, physical_type: PhysicalType) 
     is_wide = tag in {TypeTag.DECIMAL128, TypeTag.DECIMAL256}
     return _Storage(
         arrow=ArrowKind(name="decimal256" if precision > 38 else "decimal128", precision=precision, scale=scale),
-        comparison=Comparison.DECIMAL,
+        comparison=ValueOrder.DECIMAL,
         statistics=StatisticsTrust.NEVER if is_wide else StatisticsTrust.TRUSTED,
         logical=LogicalType(kind=LogicalKind.DECIMAL, precision=precision, scale=scale),
     )

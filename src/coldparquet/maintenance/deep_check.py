@@ -27,7 +27,7 @@ from coldparquet.format.blooms import (
     may_be_in_blocks,
 )
 from coldparquet.format.fetch import FetchedRanges
-from coldparquet.format.types import Comparison
+from coldparquet.format.types import ValueOrder
 from coldparquet.options import MIB
 from coldparquet.plan.answers import exact_bounds
 from coldparquet.plan.bind import BoundField, BoundIsNull
@@ -109,7 +109,7 @@ class BloomCheck:
         if self._type.arrow.name == "list" or (has_nulls and descriptor.max_def_level == 0):
             return []
         distinct = compute.unique(compute.drop_null(values))
-        if self._type.comparison is Comparison.FLOAT:
+        if self._type.comparison is ValueOrder.FLOAT:
             distinct = distinct.filter(compute.invert(compute.is_nan(distinct)))
         chosen = np.unique(np.linspace(0, max(len(distinct) - 1, 0), _MOST_VALUES).astype(np.int64))
         asked = [to_domain_value(distinct[place]) for place in chosen.tolist()] if len(distinct) else []
@@ -425,9 +425,9 @@ class _Facts:
     @classmethod
     def of(cls, values: Any, field: BoundField) -> _Facts:
         least = greatest = None
-        if field.type.comparison is not Comparison.NONE and field.type.arrow.name != "list":
+        if field.type.comparison is not ValueOrder.NONE and field.type.arrow.name != "list":
             ordered = compute.drop_null(values)
-            if field.type.comparison is Comparison.FLOAT:
+            if field.type.comparison is ValueOrder.FLOAT:
                 ordered = ordered.filter(compute.invert(compute.is_nan(ordered)))
             extremes = compute.min_max(ordered)
             least, greatest = to_domain_value(extremes["min"]), to_domain_value(extremes["max"])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from coldparquet.plan.bounds import BoolArray, IntArray
     from coldparquet.plan.model import PlannedRequest, Read, StoredData
-    from coldparquet.scan.requests import PlannedScan
+    from coldparquet.scan.model import PlannedScan
 
 
 TARGET_BYTES = 64 * MIB
@@ -127,8 +127,7 @@ class _PieceMaker:
         self._columns = question.needed_columns
         self._wanted_bytes = planned.plan.bytes_wanted
         self._symbols = {
-            index: [str(symbol) for symbol in strings.to_pylist()]
-            for index, strings in question.symbols.strings.items()
+            index: [str(symbol) for symbol in strings.to_pylist()] for index, strings in question.symbols.items()
         }
         self._locations = {partition.directory_path: partition.location for partition in question.snapshot.partitions}
 

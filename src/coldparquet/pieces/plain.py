@@ -20,11 +20,11 @@ from coldparquet.format.sidecar_layout import PhysicalType, Repetition
 from coldparquet.format.types import (
     ArrowKind,
     ColumnType,
-    Comparison,
     LogicalKind,
     LogicalType,
     StatisticsTrust,
     TypeTag,
+    ValueOrder,
 )
 from coldparquet.pieces.checks import checked_strings
 from coldparquet.pieces.frame import damaged_piece, split
@@ -122,7 +122,7 @@ def type_of(plain: Sequence[Any]) -> ColumnType:
         arrow=made_of(ArrowKind, arrow),
         physical_type=PhysicalType(physical_type),
         fixed_byte_length=fixed_byte_length,
-        comparison=Comparison(comparison),
+        comparison=ValueOrder(comparison),
         statistics=StatisticsTrust(statistics),
         never_null=never_null,
         raw_array=raw_array,

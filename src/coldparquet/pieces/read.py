@@ -22,6 +22,7 @@ from coldparquet.errors import InvalidInputError
 from coldparquet.options import StoreOptions, checked_store_options
 from coldparquet.pieces.checks import check_content, check_paths, refuses_nonsense
 from coldparquet.pieces.encode import decode_numbers, decode_piece, encode_piece
+from coldparquet.plan.bind import fields_of
 from coldparquet.plan.model import PartitionRead, ReadPlan, StoreSpeed
 from coldparquet.scan.model import RowPlan, RowQuestion
 from coldparquet.scan.requests import requests_of
@@ -163,13 +164,14 @@ def plan_piece(content: PieceContent) -> RowPlan:
         check_content(content)
         shapes = [share.shape for share in content.shares]
         late_coalescings = tuple(shape.late_coalescing for shape in shapes)
+        tested = set() if content.predicate is None else {field.index for field in fields_of(content.predicate)}
         coalescings = tuple(shape.coalescing for shape in shapes)
         return RowPlan(
             question=RowQuestion(
                 options=content.options,
                 output_columns=content.output_columns,
-                needed_columns=content.columns,
                 predicate=content.predicate,
+                predicate_columns=tuple(column for column in content.columns if column.index in tested),
                 limit=None,  # a piece does not know the row counts of other pieces
                 symbols={index: text_to_arrow(strings) for index, strings in content.symbols.items()},
             ),

@@ -22,7 +22,7 @@ import numpy as np
 
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import TypeTag
-from coldparquet.format.types import Comparison, StatisticsTrust
+from coldparquet.format.types import StatisticsTrust, ValueOrder
 from coldparquet.plan.bind import BoundComparison, BoundIn, BoundIsNull
 from coldparquet.plan.bounds import PREFIX_BYTES, Bounds, ByteSide, NumericSide
 from coldparquet.plan.predicate import And, Not, Operator
@@ -129,7 +129,7 @@ def _keeps_values(stored: ColumnType, wanted: ColumnType) -> bool:
     if holds_same_values(stored, wanted):
         return True
     # A bound may round an integer to a float; as a value, the rounded number would be wrong.
-    becomes_float = wanted.comparison is Comparison.FLOAT and stored.comparison is not Comparison.FLOAT
+    becomes_float = wanted.comparison is ValueOrder.FLOAT and stored.comparison is not ValueOrder.FLOAT
     return wanted.is_unified and widens(stored, wanted) and not becomes_float
 
 
@@ -137,7 +137,7 @@ def _has_values_as_bounds(stored: ColumnType, *, is_of_questdb: bool) -> bool:
     """Tell whether bounds of this type can be values at all: writers may truncate byte strings of any length."""
     if stored.physical_type is not PhysicalType.BYTE_ARRAY:
         return True
-    return stored.comparison is Comparison.BYTES and is_of_questdb
+    return stored.comparison is ValueOrder.BYTES and is_of_questdb
 
 
 def _is_value(side: Side | None, is_marked_exact: BoolArray, column_type: ColumnType) -> BoolArray:
@@ -148,10 +148,10 @@ def _is_value(side: Side | None, is_marked_exact: BoolArray, column_type: Column
         if column_type.arrow.name in _NARROW_INTEGERS:
             limits = np.iinfo(column_type.arrow.name)
             known &= (side.numbers >= limits.min) & (side.numbers <= limits.max)
-        if column_type.comparison is Comparison.FLOAT:
+        if column_type.comparison is ValueOrder.FLOAT:
             known &= side.numbers != 0
         return known
-    if column_type.comparison is Comparison.BYTES:
+    if column_type.comparison is ValueOrder.BYTES:
         return known & (side.lengths < _SHORTEST_CUT_TEXT_BYTES)
     return known
 

@@ -11,11 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from coldparquet.errors import InternalError, InvalidInputError, UnsupportedError
-from coldparquet.format.types import ColumnType
-from coldparquet.format.types import Comparison as Order
+from coldparquet.format.types import ColumnType, ValueOrder
 from coldparquet.plan.bounds import SortedValues
 from coldparquet.plan.columns import unknown_column
-from coldparquet.plan.literals import DomainValue, Place, PlacedLiteral, format_value, place_literal, place_literals
+from coldparquet.plan.literals import (
+    DomainPlace,
+    DomainValue,
+    PlacedLiteral,
+    format_value,
+    place_literal,
+    place_literals,
+)
 from coldparquet.plan.predicate import (
     And,
     Comparison,
@@ -229,21 +235,21 @@ def _bind_comparison(bound_field: BoundField, operator: Operator, value: Value) 
     _check_comparable(bound_field, needs_order=not is_equality)
     placed = place_literal(value, bound_field.type, bound_field.name, operator)
     match placed.place:
-        case Place.NULL:
+        case DomainPlace.NULL:
             return Literal(None)
-        case Place.AT:
+        case DomainPlace.AT:
             return BoundComparison(bound_field, operator, _value_of(placed))
-        case Place.AFTER if not is_equality:
+        case DomainPlace.AFTER if not is_equality:
             # Between two neighbouring values, "at least" and "more than" the literal both mean more than the lower
             # neighbour.
             wants_greater = operator in (Operator.GREATER, Operator.GREATER_OR_EQUAL)
             folded = Operator.GREATER if wants_greater else Operator.LESS_OR_EQUAL
             return BoundComparison(bound_field, folded, _value_of(placed))
-        case Place.AFTER:
+        case DomainPlace.AFTER:
             return _constant(bound_field, outcome=operator is Operator.NOT_EQUAL)
-        case Place.BELOW_ALL:
+        case DomainPlace.BELOW_ALL:
             true_for = (Operator.NOT_EQUAL, Operator.GREATER, Operator.GREATER_OR_EQUAL)
-        case Place.ABOVE_ALL:
+        case DomainPlace.ABOVE_ALL:
             true_for = (Operator.NOT_EQUAL, Operator.LESS, Operator.LESS_OR_EQUAL)
     return _constant(bound_field, outcome=operator in true_for)
 
@@ -272,7 +278,7 @@ def _check_comparable(bound_field: BoundField, *, needs_order: bool) -> None:
     column_type = bound_field.type
     if column_type.arrow.name == "list":
         allowed = "IS NULL and IS NOT NULL"
-    elif needs_order and column_type.comparison in (Order.BYTES_EQUALITY, Order.BOOLEAN):
+    elif needs_order and column_type.comparison in (ValueOrder.BYTES_EQUALITY, ValueOrder.BOOLEAN):
         allowed = "=, !=, IN and IS [NOT] NULL"
     else:
         return

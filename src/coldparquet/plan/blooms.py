@@ -33,7 +33,7 @@ from coldparquet.format.blooms import (
     may_be_in_blocks,
 )
 from coldparquet.format.fetch import FetchedRanges
-from coldparquet.format.types import Comparison
+from coldparquet.format.types import ValueOrder
 from coldparquet.plan.bind import BoundComparison, BoundIn
 from coldparquet.plan.bounds import SortedValues
 from coldparquet.plan.predicate import And, Operator, Or
@@ -223,7 +223,7 @@ def _leaves_nothing_out(
 def _as_stored(values: tuple[DomainValue, ...], stored: ColumnType, wanted: BoundField) -> tuple[StoredValue, ...]:
     """Convert values of the table's column to the file's storage; None for values that it cannot hold."""
     factor = bounds_factor(stored, wanted.type)
-    if stored.comparison is not Comparison.FLOAT and wanted.type.comparison is Comparison.FLOAT:
+    if stored.comparison is not ValueOrder.FLOAT and wanted.type.comparison is ValueOrder.FLOAT:
         return tuple(int(value) if float(value).is_integer() else None for value in values)
     if factor == 1:
         return values

@@ -47,7 +47,7 @@ DomainValue: TypeAlias = bool | int | float | bytes
 """A value as columns hold it: integers in the column's own unit (unscaled for decimals), text as UTF-8."""
 
 
-class Place(Enum):
+class DomainPlace(Enum):
     """The place of a literal among the values that a column can hold."""
 
     AT = "at"
@@ -64,14 +64,14 @@ class Place(Enum):
 class PlacedLiteral:
     """A literal in a column's domain."""
 
-    place: Place
+    place: DomainPlace
     value: DomainValue | None = None
     """Set for ``AT`` and ``AFTER``."""
 
 
-NULL = PlacedLiteral(Place.NULL)
-_BELOW_ALL = PlacedLiteral(Place.BELOW_ALL)
-_ABOVE_ALL = PlacedLiteral(Place.ABOVE_ALL)
+NULL = PlacedLiteral(DomainPlace.NULL)
+_BELOW_ALL = PlacedLiteral(DomainPlace.BELOW_ALL)
+_ABOVE_ALL = PlacedLiteral(DomainPlace.ABOVE_ALL)
 
 _INTEGER_RANGES = {
     **{f"int{bits}": (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) for bits in (8, 16, 32, 64)},
@@ -124,8 +124,8 @@ def place_literals(values: Sequence[Value], column_type: ColumnType, column: str
         with suppress(UnicodeEncodeError):
             return {value.encode() for value in values if isinstance(value, str)}, False
     placed = [place_literal(value, column_type, column) for value in values]
-    found = {literal.value for literal in placed if literal.place is Place.AT and literal.value is not None}
-    return found, any(literal.place is Place.NULL for literal in placed)
+    found = {literal.value for literal in placed if literal.place is DomainPlace.AT and literal.value is not None}
+    return found, any(literal.place is DomainPlace.NULL for literal in placed)
 
 
 def format_value(value: DomainValue, column_type: ColumnType) -> str:
@@ -151,7 +151,7 @@ def _place_whole(floor: int, *, has_rest: bool, low: int, high: int) -> PlacedLi
         return _BELOW_ALL
     if floor > high or (floor == high and has_rest):
         return _ABOVE_ALL
-    return PlacedLiteral(Place.AFTER if has_rest else Place.AT, floor)
+    return PlacedLiteral(DomainPlace.AFTER if has_rest else DomainPlace.AT, floor)
 
 
 def _integer(value: Value, column_type: ColumnType) -> PlacedLiteral | None:
@@ -168,10 +168,10 @@ def _float(value: Value, _column_type: ColumnType) -> PlacedLiteral | None:
         nearest = math.inf if value > 0 else -math.inf
     if math.isinf(nearest) and value != nearest:
         # Finite, but beyond the largest double: only an infinity is on its other side.
-        return PlacedLiteral(Place.AFTER, math.nextafter(math.inf, 0) if value > 0 else -math.inf)
+        return PlacedLiteral(DomainPlace.AFTER, math.nextafter(math.inf, 0) if value > 0 else -math.inf)
     if isinstance(value, int) and nearest != value:
-        return PlacedLiteral(Place.AFTER, nearest if nearest < value else math.nextafter(nearest, -math.inf))
-    return PlacedLiteral(Place.AT, nearest)
+        return PlacedLiteral(DomainPlace.AFTER, nearest if nearest < value else math.nextafter(nearest, -math.inf))
+    return PlacedLiteral(DomainPlace.AT, nearest)
 
 
 def _decimal(value: Value, column_type: ColumnType) -> PlacedLiteral | None:
@@ -185,7 +185,7 @@ def _decimal(value: Value, column_type: ColumnType) -> PlacedLiteral | None:
 
 
 def _boolean(value: Value, _column_type: ColumnType) -> PlacedLiteral | None:
-    return PlacedLiteral(Place.AT, value) if isinstance(value, bool) else None
+    return PlacedLiteral(DomainPlace.AT, value) if isinstance(value, bool) else None
 
 
 def _point_in_time(value: Value, column_type: ColumnType) -> PlacedLiteral | None:
@@ -241,13 +241,13 @@ def _text(value: Value, _column_type: ColumnType) -> PlacedLiteral | None:
     if not isinstance(value, str):
         return None
     try:
-        return PlacedLiteral(Place.AT, value.encode())
+        return PlacedLiteral(DomainPlace.AT, value.encode())
     except UnicodeEncodeError:
         return None
 
 
 def _bytes(value: Value, _column_type: ColumnType) -> PlacedLiteral | None:
-    return PlacedLiteral(Place.AT, value) if isinstance(value, bytes) else None
+    return PlacedLiteral(DomainPlace.AT, value) if isinstance(value, bytes) else None
 
 
 def _uuid(value: Value, _column_type: ColumnType) -> PlacedLiteral | None:
@@ -258,7 +258,7 @@ def _uuid(value: Value, _column_type: ColumnType) -> PlacedLiteral | None:
             return None
     if isinstance(value, UUID):
         value = value.bytes
-    return PlacedLiteral(Place.AT, value) if isinstance(value, bytes) and len(value) == 16 else None
+    return PlacedLiteral(DomainPlace.AT, value) if isinstance(value, bytes) and len(value) == 16 else None
 
 
 def _wide_integer(value: Value, column_type: ColumnType) -> PlacedLiteral | None:
@@ -268,13 +268,13 @@ def _wide_integer(value: Value, column_type: ColumnType) -> PlacedLiteral | None
         value = int(value, 16)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 8 * width:
         value = value.to_bytes(width, "little")
-    return PlacedLiteral(Place.AT, value) if isinstance(value, bytes) and len(value) == width else None
+    return PlacedLiteral(DomainPlace.AT, value) if isinstance(value, bytes) and len(value) == width else None
 
 
 def _character(value: Value, column_type: ColumnType) -> PlacedLiteral | None:
     if isinstance(value, str):
         # A CHAR is one UTF-16 unit; characters beyond U+FFFF take two and are never equal to one.
-        return PlacedLiteral(Place.AT, ord(value)) if len(value) == 1 and ord(value) <= 0xFFFF else None
+        return PlacedLiteral(DomainPlace.AT, ord(value)) if len(value) == 1 and ord(value) <= 0xFFFF else None
     return _integer(value, column_type)
 
 
@@ -297,7 +297,7 @@ def _geohash(value: Value, column_type: ColumnType) -> PlacedLiteral | None:
     number = 0
     for character in text:
         number = number * 32 + _GEOHASH_DIGITS.index(character)
-    return PlacedLiteral(Place.AT, number)
+    return PlacedLiteral(DomainPlace.AT, number)
 
 
 def _write_plain(value: DomainValue, _column_type: ColumnType) -> str:

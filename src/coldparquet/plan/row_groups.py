@@ -21,7 +21,7 @@ from coldparquet.format.sidecar_layout import (
     STAT_PRESENT,
     PhysicalType,
 )
-from coldparquet.format.types import Comparison, StatisticsTrust
+from coldparquet.format.types import StatisticsTrust, ValueOrder
 from coldparquet.plan.bounds import PREFIX_BYTES, ByteSide
 from coldparquet.plan.choices import decoded_row_bytes
 from coldparquet.plan.model import CHUNK, MAX_ROW_GROUP_ROWS, MOST_DECODED_BYTES, Read, StoredColumn
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.model import StoredData
 
 
-_NOT_FROM_BOUNDS = frozenset({Comparison.FLOAT, Comparison.BOOLEAN, Comparison.NONE})
+_NOT_FROM_BOUNDS = frozenset({ValueOrder.FLOAT, ValueOrder.BOOLEAN, ValueOrder.NONE})
 """Equal bounds of these types do not determine the value: float bounds exclude NaN, and 0.0 also bounds -0.0."""
 
 _NUMBER_BYTES = {PhysicalType.INT32: 4, PhysicalType.INT64: 8}

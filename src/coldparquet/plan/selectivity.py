@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, WORD_BYTES, Codec
-from coldparquet.format.types import Comparison
+from coldparquet.format.types import ValueOrder
 from coldparquet.plan.bind import (
     BoundComparison,
     BoundFold,
@@ -92,7 +92,7 @@ def _count(table: RowGroupTable, column: int) -> ValueCounts:
     bytes_each = np.where(is_plain_lz & (bytes_each < WORD_BYTES), bytes_each - _REPETITION_BYTES, bytes_each)
     distinct = np.exp2(np.clip(8 * bytes_each, 0, 256))
     try:
-        if table.column_type(column).comparison is Comparison.BOOLEAN:
+        if table.column_type(column).comparison is ValueOrder.BOOLEAN:
             distinct = np.minimum(distinct, 2)
     except UnsupportedError:
         pass

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, PhysicalType
-from coldparquet.format.types import ColumnType, Comparison, StatisticsTrust, TypeTag
+from coldparquet.format.types import ColumnType, StatisticsTrust, TypeTag, ValueOrder
 from coldparquet.plan.bounds import PREFIX_BYTES, BoolArray, Bounds, ByteSide, IntArray, NumericSide, Side
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.type_changes import Family, bounds_factor, family_of, holds_same_values, keeps_bounds, widens
@@ -88,7 +88,7 @@ def _widened(bounds: Bounds, stored: ColumnType, wanted: ColumnType) -> Bounds |
     factor = bounds_factor(stored, wanted)
     if factor != 1:
         return _scaled(bounds, factor)
-    becomes_float = wanted.comparison is Comparison.FLOAT and stored.comparison is not Comparison.FLOAT
+    becomes_float = wanted.comparison is ValueOrder.FLOAT and stored.comparison is not ValueOrder.FLOAT
     return _rounded(bounds, wanted) if becomes_float else bounds
 
 
@@ -263,7 +263,7 @@ def believed_type(table: RowGroupTable, column: int) -> ColumnType:
     column_type = table.column_type(column)
     is_stored_as_number = table.column(column).physical_type in _LITTLE_ENDIAN_NUMBERS
     # A sidecar that names its writer omits the bounds that this writer orders wrongly.
-    if column_type.comparison is Comparison.DECIMAL and not is_stored_as_number and not table.is_writer_known:
+    if column_type.comparison is ValueOrder.DECIMAL and not is_stored_as_number and not table.is_writer_known:
         return replace(column_type, statistics=StatisticsTrust.NEVER)
     return column_type
 
@@ -300,7 +300,7 @@ def chunk_bounds(
         upper=upper,
         may_hold_values=~all_null,
         may_hold_nulls=some_null,
-        may_hold_nan=column_type.comparison is Comparison.FLOAT,
+        may_hold_nan=column_type.comparison is ValueOrder.FLOAT,
     )
 
 
@@ -329,7 +329,7 @@ def _sides(chunks: StoredStatistics, descriptor: ColumnDescriptor, column_type: 
     if column_type.statistics is StatisticsTrust.IPV4_UNSIGNED:
         # QuestDB 9.3.4 orders the bounds of dictionary-encoded IPv4 chunks as signed numbers.
         distrusted |= chunks.encodings & np.uint8(ENCODING_RLE_DICTIONARY) != 0
-    if column_type.comparison is Comparison.FLOAT:
+    if column_type.comparison is ValueOrder.FLOAT:
         # If one bound is NaN, the writer ordered NaN like a number, so the other bound is wrong as well.
         distrusted |= _is_nan(lower) | _is_nan(upper)
     return _forget((lower, upper), where=distrusted)
@@ -338,9 +338,9 @@ def _sides(chunks: StoredStatistics, descriptor: ColumnDescriptor, column_type: 
 def _side(raw: StoredBounds, descriptor: ColumnDescriptor, column_type: ColumnType) -> Side:
     number = _LITTLE_ENDIAN_NUMBERS.get(descriptor.physical_type)
     if number is not None:
-        return _numbers(raw, np.dtype(np.uint32 if column_type.comparison is Comparison.UNSIGNED else number))
+        return _numbers(raw, np.dtype(np.uint32 if column_type.comparison is ValueOrder.UNSIGNED else number))
     prefixes, lengths = _byte_strings(raw, descriptor)
-    if column_type.comparison is Comparison.DECIMAL:
+    if column_type.comparison is ValueOrder.DECIMAL:
         return _decimals(prefixes, lengths)
     known = lengths > 0
     if column_type.statistics is StatisticsTrust.BINARY_PREFIX:

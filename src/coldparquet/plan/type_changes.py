@@ -39,7 +39,7 @@ from coldparquet.format.type_codes import (
     is_decimal,
     is_geohash,
 )
-from coldparquet.format.types import ArrowKind, Comparison, ForeignAnnotation, canonical_type, resolve_type
+from coldparquet.format.types import ArrowKind, ForeignAnnotation, ValueOrder, canonical_type, resolve_type
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 
 if TYPE_CHECKING:
@@ -113,10 +113,10 @@ def widens(stored: ColumnType, wanted: ColumnType) -> bool:
 
 def keeps_bounds(stored: ColumnType, wanted: ColumnType) -> bool:
     """Tell whether bounds of numbers of one type, times ``bounds_factor``, are bounds of the values as read."""
-    ordered = {Comparison.SIGNED, Comparison.UNSIGNED, Comparison.FLOAT}
+    ordered = {ValueOrder.SIGNED, ValueOrder.UNSIGNED, ValueOrder.FLOAT}
     if stored.arrow == wanted.arrow:
         return stored.comparison is wanted.comparison
-    if stored.comparison is Comparison.DECIMAL or wanted.comparison is Comparison.DECIMAL:
+    if stored.comparison is ValueOrder.DECIMAL or wanted.comparison is ValueOrder.DECIMAL:
         return stored.comparison is wanted.comparison and stored.arrow.scale == wanted.arrow.scale
     return stored.comparison in ordered and wanted.comparison in ordered
 

@@ -187,6 +187,7 @@ class NativeConverter:
             output_columns=snapshot.columns,
             predicate_text=None,
             predicate=None,
+            predicate_columns=(),
             limit=None,
         )
         return Scan(question=question, executor=self._threads, schema=row_schema_of(self._source.metadata))

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from coldparquet.publish.native import NativeState
     from coldparquet.publish.report import PublishAction
     from coldparquet.publish.source import SourceTable
-    from coldparquet.publish.transfer import WrittenPartition
+    from coldparquet.publish.transfer import TransferredPartition
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.open import StoreStack
 
@@ -75,7 +75,7 @@ class _Member:
 async def next_version(
     source: SourceTable,
     published: PublishedTable,
-    written: Sequence[WrittenPartition],
+    written: Sequence[TransferredPartition],
     changes: Changes,
 ) -> NextVersion:
     """Make the `_txn` that names these partitions, and the manifest that goes with it.
@@ -157,7 +157,7 @@ async def _bounds(source: SourceTable, published: PublishedTable, member: _Membe
     return (await read_content(published.store, replace(location, record=member.record))).time_bounds
 
 
-def _of_written(written: WrittenPartition) -> _Member:
+def _of_written(written: TransferredPartition) -> _Member:
     source_name_txn = record_of(written.new.location).name_txn
     return _Member(written.record, written.name, source_name_txn, written.new.native_state, written.time_bounds)
 
@@ -314,7 +314,7 @@ class _Run:
 
     async def _write_partitions(
         self, new: Sequence[NewPartition], source: SourceTable, published: PublishedTable
-    ) -> list[WrittenPartition]:
+    ) -> list[TransferredPartition]:
         # One half for rows that were read, the other for parts that are uploaded meanwhile.
         converter = NativeConverter(source, memory_limit_bytes=max(1, self._options.memory_limit_bytes // 2))
         writer = PartitionWriter(
@@ -331,7 +331,7 @@ class _Run:
             record_of(partition.location).parquet_size for partition in new if partition.native_state is None
         )
 
-        async def write(partition: NewPartition) -> WrittenPartition:
+        async def write(partition: NewPartition) -> TransferredPartition:
             done = await writer.write(partition)
             self._finished += 1
             self._report_progress()
@@ -343,7 +343,7 @@ class _Run:
             converter.close()
 
     async def _renew_catalogue(
-        self, written: Sequence[WrittenPartition], published: PublishedTable
+        self, written: Sequence[TransferredPartition], published: PublishedTable
     ) -> PackReport | None:
         """Renew the catalogue that is there, or make one if that is asked for; readers can do without until then."""
         if self._options.dry_run or not (self._options.pack or CATALOGUE_FILE in published.objects):
@@ -377,7 +377,7 @@ class _Run:
             )
 
     def _cost(
-        self, written: Sequence[WrittenPartition], table_objects: Sequence[TableObject], *, other_writes: int
+        self, written: Sequence[TransferredPartition], table_objects: Sequence[TableObject], *, other_writes: int
     ) -> PublishCost:
         prices = self._options.price_table
         writes = Counter({STANDARD: other_writes})
@@ -411,7 +411,7 @@ def _dollars_per_month(prices: PriceTable, storage_class: str, size_bytes: int) 
     return size_bytes / BYTES_PER_PRICED_GB * prices.of(storage_class).gb_month.dollars
 
 
-def _in_time_order(written: Sequence[WrittenPartition], changes: Changes) -> tuple[PublishedPartition, ...]:
+def _in_time_order(written: Sequence[TransferredPartition], changes: Changes) -> tuple[PublishedPartition, ...]:
     members = [
         *((record_of(partition.new.location).timestamp, _written(partition)) for partition in written),
         *((partition.record.timestamp, _already(partition)) for partition in changes.unchanged),
@@ -427,7 +427,7 @@ def _first(member: tuple[int, PublishedPartition]) -> int:
     return member[0]
 
 
-def _written(partition: WrittenPartition) -> PublishedPartition:
+def _written(partition: TransferredPartition) -> PublishedPartition:
     return PublishedPartition(
         name=partition.new.location.name,
         published_name=partition.name,

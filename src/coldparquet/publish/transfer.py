@@ -127,7 +127,7 @@ def _is_old(info: ObjectInfo, before_s: float) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenPartition:
+class TransferredPartition:
     """A partition that is complete at the destination."""
 
     new: NewPartition
@@ -175,7 +175,7 @@ class PartitionWriter:
         self._on_sent = on_sent
         self._on_converted = on_converted
 
-    async def write(self, new: NewPartition) -> WrittenPartition:
+    async def write(self, new: NewPartition) -> TransferredPartition:
         """Write one partition, or find that a killed run has already written it.
 
         Requests at the destination: those of :func:`upload_object`, 1 for the sidecar and 1 for ``_pages`` if there is one;
@@ -189,13 +189,13 @@ class PartitionWriter:
             self._on_converted(content.data.size_bytes)
             return await self._write_content(new, content)
 
-    async def _would_convert(self, new: NewPartition) -> WrittenPartition:
+    async def _would_convert(self, new: NewPartition) -> TransferredPartition:
         """Report a conversion by the size of the column files: that of the Parquet file is not known before."""
         directories = self._published.directories
         free = [candidate for candidate in new.candidates if candidate.name not in directories]
         candidate = (free or new.candidates)[0]
         native_bytes = await self._converter.native_bytes(new.location)
-        return WrittenPartition(
+        return TransferredPartition(
             new=new,
             name=candidate.name,
             record=_published_record(new, candidate, parquet_size=max(native_bytes, 1)),
@@ -205,14 +205,14 @@ class PartitionWriter:
             native_bytes=native_bytes,
         )
 
-    async def _write_content(self, new: NewPartition, content: PartitionContent) -> WrittenPartition:
+    async def _write_content(self, new: NewPartition, content: PartitionContent) -> TransferredPartition:
         """Write it under the first unused name."""
         for candidate in new.candidates:
             action = await self._write_as(candidate, new, content)
             if action is None:
                 continue
             is_converted = new.native_state is not None and action == "published"
-            return WrittenPartition(
+            return TransferredPartition(
                 new=new,
                 name=candidate.name,
                 record=_published_record(new, candidate, parquet_size=content.data.size_bytes),

@@ -18,7 +18,7 @@ from coldparquet.plan.budget import Budget
 from coldparquet.plan.cost import about_dollars, describe_offer, prices_of
 from coldparquet.plan.model import SkippedPartition
 from coldparquet.plan.predicate import Instant, quote_name
-from coldparquet.scan.requests import PlannedScan, with_reads
+from coldparquet.scan.requests import with_reads
 from coldparquet.storage.log import metadata_requests
 from coldparquet.text import few_names, human_bytes, human_seconds, plural
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from coldparquet.archive.restore import RestoreProgress, RestoreTicket
     from coldparquet.options import RestoreTerms
     from coldparquet.plan.model import PartitionRead
-    from coldparquet.scan.model import Question
+    from coldparquet.scan.model import PlannedScan, Question
 
 
 _NOT_AS_THEY_STAND = frozenset('"$`\\!')

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from coldparquet.decode.arrow import PLAIN_TEXT, arrow_type, compute, to_arrow_value, to_domain_value
 from coldparquet.errors import UnsupportedError
-from coldparquet.format.types import Comparison, distinct_values
+from coldparquet.format.types import ValueOrder, distinct_values
 from coldparquet.plan.answers import exact_bounds
 from coldparquet.plan.bind import BoundField
 from coldparquet.plan.bounds import NumericSide
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.bounds import BoolArray, IntArray
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.literals import DomainValue
-    from coldparquet.scan.model import Question
-    from coldparquet.scan.requests import PlannedScan
+    from coldparquet.scan.model import PlannedScan, Question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,9 +62,9 @@ def column_facts(planned: PlannedScan, column: TableColumn) -> list[PartitionFac
     matching_rows = np.fromiter((read.row_count if read.all_rows_match else 0 for read in reads), np.int64, len(reads))
     facts = []
     for index, here, row_groups in reads_of_partitions(planned):
-        known = planned.sidecars[index]
-        if known is not None:
-            row_counts = known.sidecar.row_counts
+        known = planned.known[index]
+        if known.metadata is not None:
+            row_counts = known.metadata.sidecar.row_counts
             matching = np.bincount(row_groups, weights=matching_rows[here], minlength=len(row_counts))
             facts.append(
                 PartitionFacts(
@@ -73,7 +72,7 @@ def column_facts(planned: PlannedScan, column: TableColumn) -> list[PartitionFac
                     reads=here,
                     row_groups=row_groups,
                     is_whole=(matching == row_counts)[row_groups],
-                    exact=exact_bounds(known.sidecar, known.places[column.index], field),
+                    exact=exact_bounds(known.metadata.sidecar, known.places[column.index], field),
                 )
             )
     return facts
@@ -156,7 +155,7 @@ async def find_extremes(
     the best known one. There the column and the predicate's columns are read, of 1, 2, 4 ... row groups at a time, the
     most promising first. With a limit, all rows are read.
     """
-    if column.readable_type.arrow.name == "list" or column.readable_type.comparison is Comparison.BYTES_EQUALITY:
+    if column.readable_type.arrow.name == "list" or column.readable_type.comparison is ValueOrder.BYTES_EQUALITY:
         raise UnsupportedError(
             f"column {column.name!r} is {column.readable_type.name}, whose values have no order",
             kind="UnsupportedComparison",

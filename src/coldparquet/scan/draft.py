@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from coldparquet.errors import FormatError
+from coldparquet.errors import FormatError, InternalError
 from coldparquet.format.page_index import page_index_range
 from coldparquet.format.sidecar_layout import PARQUET_TAIL_BYTES
 from coldparquet.plan.choices import Choice, page_index_pays
@@ -47,8 +47,7 @@ class ParquetDraft:
     """The pruning of the stack with this sidecar."""
     position: int
     """Position of this sidecar in the stack."""
-    partition: Partition
-    metadata: PartitionMetadata
+    known: KnownPartition
     index: int
     """Position of the partition in the plan."""
     left: slice
@@ -64,9 +63,21 @@ class ParquetDraft:
         return self.pruning.question
 
     @property
+    def partition(self) -> Partition:
+        """The partition."""
+        return self.known.partition
+
+    @property
+    def metadata(self) -> PartitionMetadata:
+        """Its metadata."""
+        if self.known.metadata is None:
+            raise InternalError("a native partition is drafted as a Parquet one")
+        return self.known.metadata
+
+    @property
     def places(self) -> Mapping[int, int | None]:
         """By index in the table: the index of each needed column in the sidecar, None if absent."""
-        return self.pruning.places
+        return self.known.places
 
     @property
     def sidecar(self) -> Sidecar:
@@ -106,24 +117,17 @@ class ParquetDraft:
         return self.probes is not None or self.wants_pages
 
 
-def draft_parquet(  # noqa: PLR0913 - what can be told is told by name
-    pruning: SidecarPruning,
-    position: int,
-    partition: Partition,
-    metadata: PartitionMetadata,
-    *,
-    index: int,
-    rows_wanted: int | None,
+def draft_parquet(
+    pruning: SidecarPruning, position: int, known: KnownPartition, *, index: int, rows_wanted: int | None
 ) -> ParquetDraft:
     """Say what the sidecar leaves of a partition, and decide which evidence is worth its requests. No request."""
     # Partitions were pruned by the times of their directories, so their rows must have these times.
-    refuse_misplaced_times(partition, pruning.stated_times[position])
+    refuse_misplaced_times(known.partition, pruning.stated_times[position])
     left = pruning.left_of(position)
     draft = ParquetDraft(
         pruning=pruning,
         position=position,
-        partition=partition,
-        metadata=metadata,
+        known=replace(known, places=pruning.places),
         index=index,
         left=left,
         probes=pruning.bloom_probes(position),

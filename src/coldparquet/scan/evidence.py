@@ -17,7 +17,8 @@ from coldparquet.ranges import ByteRange
 from coldparquet.scan.draft import ParquetDraft
 from coldparquet.scan.pruning import SidecarPrunings
 from coldparquet.storage.log import metadata_requests, note_metadata_answer
-from coldparquet.storage.requests import RangeRequest
+from coldparquet.storage.requests import RangeRequest, is_lasting_etag
+from coldparquet.storage.versions import stale_pages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,22 +80,20 @@ class BloomCopies:
         return draft.metadata.source == "catalogue" or self._catalogue.has_version_of(draft.partition.location)
 
 
-def asked_ahead(
-    question: Question, sidecars: Mapping[str, Sidecar]
-) -> tuple[SidecarPrunings | None, list[AskedPartition]]:
+def asked_ahead(question: Question, sidecars: Mapping[str, Sidecar]) -> list[AskedPartition]:
     """Predict which bloom filters a question probes, before it is known which catalogue entries are current.
 
     The catalogue holds these filters beside the sidecars, so they need not wait for the listing that tells. Filters of
     stale entries are not used later: :class:`BloomCopies` holds only the drafts of current ones.
     """
     predicate, matcher = question.predicate, ColumnMatcher(question.needed_columns)
+    asked: list[AskedPartition] = []
     try:
         if predicate is None or not any(
             looks_up_values(predicate, sidecar, matcher.places(sidecar)) for sidecar in sidecars.values()
         ):
-            return None, []
-        prunings = SidecarPrunings(question, matcher, list(sidecars.values()))
-        asked: list[AskedPartition] = []
+            return []
+        prunings = SidecarPrunings(question, list(sidecars.values()))
         for index, name in enumerate(sidecars):
             pruning, position = prunings.at(index)
             probes = pruning.bloom_probes(position)
@@ -102,8 +101,8 @@ def asked_ahead(
             if wanted is not None:
                 asked.append(AskedPartition(name=name, wanted=wanted))
     except (FormatError, UnsupportedError):
-        return None, []  # perhaps of a stale entry; planning with it raises the error
-    return prunings, asked
+        return []  # perhaps of a stale entry; planning with it raises the error
+    return asked
 
 
 BLOOM_REASON = "bloom filter"
@@ -185,20 +184,52 @@ class Evidence:
     requests: tuple[MetadataRequest, ...] = ()
 
 
-async def gather_evidence(draft: ParquetDraft, copies: BloomCopies) -> Evidence:
-    """Fetch the evidence that a partition's draft asks for.
+async def gather_evidence(
+    question: Question, drafts: Sequence[Draft], stripes: Mapping[Stripe, memoryview]
+) -> list[Evidence]:
+    """Fetch the evidence that the drafts ask for, often few or none.
 
     Requests: for bloom filters those of :meth:`coldparquet.scan.evidence.BloomCopies.hand_out`, or those of
-    :func:`coldparquet.scan.evidence.fetch_blooms`. For pages 1, or none if the partition's ``_pages`` came with its
-    sidecar. All in one round trip, unless the length or the place of bloom filters is unknown.
+    :func:`coldparquet.scan.evidence.fetch_blooms`. For pages 1 for each partition, or none if its ``_pages`` came with
+    its sidecar. All in one round trip, unless the length or the place of bloom filters is unknown.
     """
+    copies = BloomCopies(question, drafts, stripes)
+    wanted = {
+        position: _evidence_for(draft, copies)
+        for position, draft in enumerate(drafts)
+        if isinstance(draft, ParquetDraft) and draft.wants_evidence
+    }
+    found = dict(zip(wanted, await gather_or_cancel(list(wanted.values())), strict=True))
+    none = Evidence()
+    return [found.get(position, none) for position in range(len(drafts))]
+
+
+async def _evidence_for(draft: ParquetDraft, copies: BloomCopies) -> Evidence:
     with metadata_requests() as requests:
         if draft.probes is not None and draft.wants_pages:
             blooms, found = await both(_blooms(draft, copies), _pages(draft))
         else:  # one of the two has nothing to wait for, and needs no task
             blooms, found = await _blooms(draft, copies), await _pages(draft)
     notes = (*(copies.notes if blooms is not None else ()), *(blooms.notes if blooms is not None else ()), *found.notes)
-    return Evidence(blooms=blooms, pages=found.pages, pages_etag=found.etag, notes=notes, requests=tuple(requests))
+    return Evidence(
+        blooms=blooms,
+        pages=found.pages,
+        pages_etag=_etag_to_expect(draft, found.etag),
+        notes=notes,
+        requests=tuple(requests),
+    )
+
+
+def _etag_to_expect(draft: ParquetDraft, pages_etag: str | None) -> str | None:
+    """Refuse a `_pages` of another version than the HEAD found; requests are pinned to the latter, if there is one."""
+    versions, path = draft.question.snapshot.versions, draft.partition.data_path
+    info = versions.info(path)
+    if info is None or not (is_lasting_etag(pages_etag) and is_lasting_etag(info.etag)):
+        return pages_etag
+    if pages_etag != info.etag:
+        versions.changed.add(path)
+        raise stale_pages(path, described_etag=pages_etag, found_etag=info.etag)
+    return None
 
 
 async def _blooms(draft: ParquetDraft, copies: BloomCopies) -> BloomAnswers | None:

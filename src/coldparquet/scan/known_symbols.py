@@ -12,32 +12,34 @@ from coldparquet.decode.arrow import strings_to_arrow
 from coldparquet.decode.dictionaries import SharedDictionaries
 from coldparquet.errors import NotFoundError
 from coldparquet.format.type_codes import TypeTag
-from coldparquet.scan.model import NO_SYMBOLS, KnownSymbols
 from coldparquet.storage.log import metadata_requests
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coldparquet.catalog.snapshot import TableSnapshot
     from coldparquet.plan.columns import TableColumn
+    from coldparquet.plan.model import MetadataRequest
     from coldparquet.scan.model import Question, RowQuestion
 
 
-async def look_up_symbols(question: Question) -> KnownSymbols:
-    """Look up the symbols of a result's SYMBOL columns.
+async def look_up_symbols(question: Question) -> tuple[dict[int, pa.Array[Any]], Sequence[MetadataRequest]]:
+    """Look up the symbols of a result's SYMBOL columns, by index of the column in the table; and the requests spent on it.
 
     Requests: 2 per column in sequence, all columns in parallel. None for columns looked up before, for tables without
     symbol files, or for tables opened without ``symbols="global"``.
     """
     snapshot = question.snapshot
     if question.options.symbols != "global" or snapshot.files is None or snapshot.files.column_versions is None:
-        return NO_SYMBOLS
+        return {}, ()
     columns = symbol_columns(question)
     with metadata_requests() as requests:
         found = await gather_or_cancel([_symbols(column, snapshot) for column in columns])
     strings = {column.index: symbols for column, symbols in zip(columns, found, strict=True) if symbols is not None}
-    return KnownSymbols(strings=strings, requests=tuple(requests))
+    return strings, requests
 
 
-def symbol_columns(question: Question | RowQuestion) -> list[TableColumn]:
+def symbol_columns(question: RowQuestion) -> list[TableColumn]:
     """Return the SYMBOL columns of the result."""
     return [column for column in question.output_columns if column.readable_type.tag is TypeTag.SYMBOL]
 

@@ -79,8 +79,9 @@ def _candidates(question: Question, plans: Sequence[PartitionPlan]) -> list[_Can
 
 def _first_columns(predicate_columns: Sequence[TableColumn], plan: PartitionPlan) -> frozenset[int]:
     """Return the indexes of the predicate's columns in a partition's sidecar."""
-    places = {} if plan.known is None else plan.known.places
-    return frozenset(place for column in predicate_columns if (place := places.get(column.index)) is not None)
+    return frozenset(
+        place for column in predicate_columns if (place := plan.known.places.get(column.index)) is not None
+    )
 
 
 @lru_cache(maxsize=256)

@@ -17,7 +17,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from coldparquet.catalog.partition import WRITTEN_AFTER_SIDECAR, read_packed
+from coldparquet.catalog.partition import WRITTEN_AFTER_SIDECAR, read_packed, take_packed
 from coldparquet.catalog.table_files import DATA_FILE
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, FormatError, NotFoundError, ObjectChangedError
@@ -26,23 +26,22 @@ from coldparquet.plan.prune import is_time_range, timestamp_bounds
 from coldparquet.scan.admission import archived_object, restore_or_refuse, skipped, wants_heads
 from coldparquet.scan.evidence import asked_ahead
 from coldparquet.scan.missing import data_file_missing
-from coldparquet.scan.model import KnownPartition, NativePlan
-from coldparquet.scan.native import find_native_rows
+from coldparquet.scan.model import KnownPartition
+from coldparquet.scan.native import read_native_metadata
 from coldparquet.storage.log import metadata_requests
 from coldparquet.storage.requests import is_lasting_etag, is_written_after
 from coldparquet.storage.versions import check_described_size, other_size
 from coldparquet.text import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from coldparquet.archive.objects import ArchivedObject
-    from coldparquet.catalog.packed import Prefetch, Stripe
+    from coldparquet.catalog.packed import PackedLookup, Stripe
     from coldparquet.catalog.partition import Partition, PartitionMetadata
-    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.plan.model import MetadataRequest, PartitionRead, SkippedPartition
     from coldparquet.scan.model import Question
-    from coldparquet.scan.pruning import SidecarPrunings
     from coldparquet.storage.requests import ObjectInfo
 
 
@@ -60,7 +59,7 @@ async def without_replaced_files(question: Question, known: Sequence[KnownPartit
     """
     packed_anew = await gather_or_cancel([_reread(found) for found in known if _is_stale_entry(question, found)])
     known = _with(known, packed_anew)
-    of_files = [(found, found.known) for found in known if not isinstance(found.known, NativePlan)]
+    of_files = [(found, found.metadata) for found in known if found.metadata is not None]
     paths = [found.partition.data_path for found, _ in of_files]
     at_hand = await question.snapshot.store.infos_at_hand(paths)
     if at_hand is None:
@@ -95,15 +94,15 @@ def _with(known: Sequence[KnownPartition], reread: Sequence[KnownPartition]) -> 
 
 
 def _is_stale_entry(question: Question, found: KnownPartition) -> bool:
-    packed, info = found.known, question.snapshot.versions.info(found.partition.data_path)
-    if isinstance(packed, NativePlan) or info is None or packed.data_etag is None:
+    metadata, info = found.metadata, question.snapshot.versions.info(found.partition.data_path)
+    if metadata is None or info is None or metadata.data_etag is None:
         return False
-    return is_lasting_etag(info.etag) and info.etag != packed.data_etag
+    return is_lasting_etag(info.etag) and info.etag != metadata.data_etag
 
 
 async def _reread(found: KnownPartition) -> KnownPartition:
     metadata = await found.partition.reread_replaced()
-    return replace(found, known=metadata, requests=(*found.requests, *metadata.metadata_requests))
+    return replace(found, metadata=metadata, requests=(*found.requests, *metadata.metadata_requests))
 
 
 def _check_seen(question: Question, partition: Partition, metadata: PartitionMetadata) -> None:
@@ -176,7 +175,7 @@ async def _read_footer(
             f"{size_bytes - described_bytes:,}",
         )
     new = read.metadata_requests[len(metadata.metadata_requests) :]
-    return replace(found, known=read, requests=(*found.requests, *new))
+    return replace(found, metadata=read, requests=(*found.requests, *new))
 
 
 def _noted(question: Question, error: _Error) -> _Error:
@@ -186,7 +185,7 @@ def _noted(question: Question, error: _Error) -> _Error:
 
 
 @dataclass(slots=True, kw_only=True)
-class FoundPartitions:
+class FoundMetadata:
     """The metadata of partitions, and what was found with it."""
 
     known: list[KnownPartition] = field(default_factory=list)
@@ -194,14 +193,12 @@ class FoundPartitions:
     heads: list[MetadataRequest] = field(default_factory=list)
     """HEADs of data objects, and requests for stripes."""
     stripes: dict[Stripe, memoryview] = field(default_factory=dict)
-    """Stripes of bloom filters prefetched from the catalogue while a listing was in flight."""
-    prunings: SidecarPrunings | None = None
-    """Findings about the sidecars made meanwhile, before it was known which of them are current."""
+    """Stripes of bloom filters in the catalogue, fetched while a listing was in flight."""
     skipped: list[SkippedPartition] = field(default_factory=list)
     """Partitions whose metadata is unreadable because it is inside the archived object."""
 
 
-async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundPartitions:
+async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundMetadata:
     """Read the metadata of all partitions in parallel; for a table's first rows, only of the partitions with these.
 
     Requests: those of :func:`coldparquet.catalog.partition.read_packed` and, without a current catalogue entry, those
@@ -212,7 +209,7 @@ async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundP
     :mod:`coldparquet.catalog.objects`. If one listing replaces these HEADs, also the requests of
     :meth:`coldparquet.catalog.packed.PackedBlooms.fetch_ahead` for the bloom filters that the question probes.
     """
-    found = FoundPartitions()
+    found = FoundMetadata()
     is_preview = question.limit is not None and question.predicate is None
     done = rows = 0
     while done < len(kept):
@@ -228,16 +225,15 @@ async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundP
     return found
 
 
-async def _read_window(question: Question, window: Sequence[Partition], first: int, found: FoundPartitions) -> None:
+async def _read_window(question: Question, window: Sequence[Partition], first: int, found: FoundMetadata) -> None:
     data_objects = question.snapshot.data_objects
     in_parquet = [partition for partition in window if partition.format == "parquet"]
     headed = in_parquet if wants_heads(question) else []
     waits_for_listing = _consider_listing(question, in_parquet, head_count=len(headed))
+    is_ahead = waits_for_listing and _may_fetch_blooms_ahead(question)
     with metadata_requests(found.heads):
         results, _ = await both(
-            _read_parquet(
-                question, window, first, prefetch=_prefetch(question, window, found) if waits_for_listing else None
-            ),
+            _read_with_pages(question, window, first, blooms_into=found if is_ahead else None),
             data_objects.head([partition.data_path for partition in headed]),
         )
     archived = [
@@ -261,24 +257,48 @@ def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, he
     return any(map(listed.is_worth_listing, directories))
 
 
-def _prefetch(question: Question, window: Sequence[Partition], found: FoundPartitions) -> Prefetch | None:
-    """Prefetch stripes of bloom filters while a listing is in flight, if the question may probe any.
+def _may_fetch_blooms_ahead(question: Question) -> bool:
+    """Tell whether the question may probe bloom filters in the catalogue.
 
     Not if the newest partition, read when the table was opened, shows that the table was rewritten since packing: then
     the listing leaves no current entry.
     """
     catalogue, newest = question.snapshot.catalogue, question.snapshot.partitions[-1].location
-    if question.predicate is None or not catalogue.blooms.are_there or catalogue.is_contradicted_by(newest):
-        return None
+    return question.predicate is not None and catalogue.blooms.are_there and not catalogue.is_contradicted_by(newest)
 
-    async def fetch(packed: Mapping[str, Sidecar]) -> None:
-        sidecars = {partition.name: partition.snapshot or packed.get(partition.name) for partition in window}
-        known = {name: sidecar for name, sidecar in sidecars.items() if sidecar is not None}
-        found.prunings, asked = await asyncio.to_thread(asked_ahead, question, known)
-        with metadata_requests(found.heads):
-            found.stripes |= await catalogue.blooms.fetch_ahead(asked)
 
-    return fetch
+async def _read_packed_and_blooms(question: Question, window: Sequence[Partition], found: FoundMetadata) -> None:
+    """Read the catalogue's entries of partitions and, while a listing finds those that are stale, their bloom filters.
+
+    Requests: those of :func:`coldparquet.catalog.partition.read_packed`, and of
+    :meth:`coldparquet.catalog.packed.PackedBlooms.fetch_ahead` for the filters that the question probes.
+    """
+    catalogue = question.snapshot.catalogue
+    async with catalogue.turn:
+        # Partitions that are unchanged since an earlier state have the catalogue of that state.
+        unread = [partition for partition in window if partition.catalogue is catalogue]
+        wanted = catalogue.wanted([partition.location for partition in unread])
+        if wanted:
+            with metadata_requests() as requests:
+                entries, stale = await both(
+                    _entries_and_blooms(question, window, wanted, found), catalogue.stale(wanted)
+                )
+            take_packed(unread, catalogue.valid(wanted, entries, stale), requests)
+
+
+async def _entries_and_blooms(
+    question: Question, window: Sequence[Partition], wanted: Sequence[PartitionLocation], found: FoundMetadata
+) -> dict[str, PackedLookup]:
+    """Read entries, some of which may be stale, and then the bloom filters that the question probes if none is."""
+    catalogue = question.snapshot.catalogue
+    entries = await catalogue.entries(wanted)
+    packed = {name: entry.sidecar for name, entry in entries.items()}
+    sidecars = {partition.name: partition.snapshot or packed.get(partition.name) for partition in window}
+    known = {name: sidecar for name, sidecar in sidecars.items() if sidecar is not None}
+    asked = await asyncio.to_thread(asked_ahead, question, known)
+    with metadata_requests(found.heads):
+        found.stripes |= await catalogue.blooms.fetch_ahead(asked)
+    return entries
 
 
 async def _after_the_archive(
@@ -286,7 +306,7 @@ async def _after_the_archive(
     window: Sequence[Partition],
     archived: Sequence[Partition],
     refusal: ArchivedObjectError,
-    found: FoundPartitions,
+    found: FoundMetadata,
 ) -> dict[str, KnownPartition]:
     """Apply the options to partitions whose metadata is inside archived objects."""
     data_objects = question.snapshot.data_objects
@@ -299,15 +319,15 @@ async def _after_the_archive(
         found.skipped += map(skipped, objects)
         return {}
     await restore_or_refuse(question, _all_archived(question, window))
-    again = await _read_parquet(question, archived, first=0)
+    again = await _read_with_pages(question, archived, first=0)
     refused = next((result for result in again if isinstance(result, ArchivedObjectError)), None)
     if refused is not None:
         raise refused
     return {known.partition.name: known for known in again if not isinstance(known, ArchivedObjectError)}
 
 
-async def _read_parquet(
-    question: Question, partitions: Sequence[Partition], first: int, *, prefetch: Prefetch | None = None
+async def _read_with_pages(
+    question: Question, partitions: Sequence[Partition], first: int, *, blooms_into: FoundMetadata | None = None
 ) -> list[KnownPartition | ArchivedObjectError]:
     """Fetch what planning needs of partitions: their metadata, or the places of rows in native files."""
     page_requests: dict[str, list[MetadataRequest]] = {
@@ -321,7 +341,7 @@ async def _read_parquet(
             await question.snapshot.page_files.look_up(partition.location)
 
     found, _ = await both(
-        _read_all(question, partitions, first, prefetch),
+        _read_all(question, partitions, first, blooms_into),
         gather_or_cancel([look_up_pages(partition) for partition in partitions if partition.name in page_requests]),
     )
     return [
@@ -333,9 +353,11 @@ async def _read_parquet(
 
 
 async def _read_all(
-    question: Question, partitions: Sequence[Partition], first: int, prefetch: Prefetch | None
+    question: Question, partitions: Sequence[Partition], first: int, blooms_into: FoundMetadata | None
 ) -> list[KnownPartition | ArchivedObjectError]:
-    await read_packed(partitions, prefetch=prefetch)
+    if blooms_into is not None:
+        await _read_packed_and_blooms(question, partitions, blooms_into)
+    await read_packed(partitions)
     # Partitions that need no request get no task: thousands of tasks would take longer than everything else.
     found = [
         await _read(question, partition, index) if partition.is_at_hand else None
@@ -350,12 +372,11 @@ async def _read_all(
 async def _read(question: Question, partition: Partition, index: int) -> KnownPartition | ArchivedObjectError:
     try:
         if partition.format == "native":
-            native = await find_native_rows(question, partition, index)
-            return KnownPartition(partition=partition, known=native, requests=native.metadata_requests)
+            return await read_native_metadata(question, partition, index)
         metadata = await partition.metadata()
     except ArchivedObjectError as error:
         return error
-    return KnownPartition(partition=partition, known=metadata, requests=metadata.metadata_requests)
+    return KnownPartition(partition=partition, metadata=metadata, requests=metadata.metadata_requests)
 
 
 def _are_pages_wanted(question: Question, partition: Partition, index: int) -> bool:

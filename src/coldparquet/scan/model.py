@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.plan.bind import fields_of
 from coldparquet.plan.coalescing import choose_coalescing
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.partition import Partition, PartitionMetadata
     from coldparquet.catalog.snapshot import TableSnapshot
-    from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import Coalescing, ReadOptions
     from coldparquet.plan.bind import BoundPredicate
     from coldparquet.plan.budget import Budget
@@ -28,23 +26,19 @@ if TYPE_CHECKING:
     from coldparquet.plan.model import MetadataRequest, PartitionRead, Read, ReadPlan, StoreSpeed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NativePlan:
-    """What a scan takes from one native partition."""
-
-    reads: tuple[Read, ...]
-    """The slices, in ascending order of rows; none if no row is in the time range."""
-    metadata_requests: tuple[MetadataRequest, ...]
-    """The requests spent on this. The plan that fetched a dictionary first is charged for it."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPartition:
-    """A partition, and what was fetched to plan it."""
+    """A partition with its metadata: what was fetched to plan it."""
 
     partition: Partition
-    known: PartitionMetadata | NativePlan
+    metadata: PartitionMetadata | None
+    """None if the partition is native."""
+    native_reads: tuple[Read, ...] = ()
+    """The slices of a native partition, in ascending order of rows; none if no row is in the time range."""
     requests: tuple[MetadataRequest, ...]
+    """The requests spent on this. The plan that fetched a dictionary first is charged for it."""
+    places: Mapping[int, int | None] = field(default_factory=dict)
+    """By index in the table: the number of each needed column in the sidecar, None if it is absent; once planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,56 +52,51 @@ class MatchEstimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class KnownSidecar:
-    """The sidecar of a planned partition: it may answer without its data."""
-
-    sidecar: Sidecar
-    places: Mapping[int, int | None]
-    """By index in the table: the index of each needed column in the sidecar, None if it is absent."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PartitionPlan:
     """What is read of one partition."""
 
     read: PartitionRead
     row_groups: tuple[Read, ...]
-    known: KnownSidecar | None
-    """None if the partition is native."""
+    known: KnownPartition
     estimate: MatchEstimate | None
     """None if no read has a predicate left to evaluate, or the partition is native."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class KnownSymbols:
-    """The symbols of a table, as far as a question needs them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowQuestion:
+    """What is asked of rows, without the state of the table: it can be asked elsewhere, once they are planned."""
 
-    strings: Mapping[int, pa.Array[Any]]
-    """By index of the column in the table: its distinct symbols, each at the position of its key."""
-    requests: tuple[MetadataRequest, ...]
-    """The requests spent to find them."""
+    options: ReadOptions
+    output_columns: tuple[TableColumn, ...]
+    """Columns of the result; none if only the number of rows is wanted."""
+    predicate: BoundPredicate | None
+    """The condition that every row satisfies."""
+    predicate_columns: tuple[TableColumn, ...]
+    """Columns of the predicate, each once."""
+    limit: int | None
+    """Most rows of the result; None for all."""
+    symbols: Mapping[int, pa.Array[Any]] = field(default_factory=dict)
+    """By index of the column in the table: its distinct symbols, each at the position of its key; only if the options
+    ask for one dictionary, and planning has looked them up."""
 
-
-NO_SYMBOLS = KnownSymbols(strings={}, requests=())
-"""Nothing is known of the table's symbols."""
+    @property
+    def needed_columns(self) -> tuple[TableColumn, ...]:
+        """Columns of the result and of the predicate, each once."""
+        columns = (*self.output_columns, *self.predicate_columns)
+        return tuple({column.index: column for column in columns}.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(RowQuestion):
     """What is asked of which state of which table: everything that planning needs."""
 
     url: str
-    options: ReadOptions
     speed: StoreSpeed
     """Of the store, for the trade-off between bytes and round trips."""
     snapshot: TableSnapshot
-    output_columns: tuple[TableColumn, ...]
-    """Columns of the result; none if only the number of rows is wanted."""
     names_columns: bool = True
     """Whether the caller chose columns by name; otherwise all columns of the table are wanted."""
     predicate_text: str | None
-    predicate: BoundPredicate | None
-    limit: int | None
     last_rows: int | None = None
     """The question wants only this many rows, the last ones in table order; None for all. Planning then uses pages, but
     the caller cuts the reads."""
@@ -118,9 +107,6 @@ class Question:
     row_windows: Mapping[str, tuple[int, int]] | None = None
     """By data path of each partition: the half-open range of rows that is asked for, before the predicate. None for all
     rows of all partitions. Only Parquet partitions are cut."""
-    symbols: KnownSymbols = NO_SYMBOLS
-    """Symbols of the table, once planning has looked them up; only if the options ask for one dictionary."""
-
     budget: Budget | None = None
     """Shared by all plans that answer this question; None if a single plan does."""
 
@@ -138,30 +124,6 @@ class Question:
     def is_selective(self) -> bool:
         """Whether pages may be left out, because not every row is wanted."""
         return self.predicate is not None or self.limit is not None or self.last_rows is not None
-
-    @property
-    def predicate_columns(self) -> tuple[TableColumn, ...]:
-        """Columns of the predicate, each once."""
-        fields = () if self.predicate is None else fields_of(self.predicate)
-        return tuple(self.snapshot.columns[index] for index in dict.fromkeys(field.index for field in fields))
-
-    @property
-    def needed_columns(self) -> tuple[TableColumn, ...]:
-        """Columns of the result and of the predicate, each once."""
-        columns = (*self.output_columns, *self.predicate_columns)
-        return tuple({column.index: column for column in columns}.values())
-
-    @property
-    def of_rows(self) -> RowQuestion:
-        """What is asked of the rows once they are planned."""
-        return RowQuestion(
-            options=self.options,
-            output_columns=self.output_columns,
-            needed_columns=self.needed_columns,
-            predicate=self.predicate,
-            limit=self.limit,
-            symbols=self.symbols.strings,
-        )
 
 
 @contextmanager
@@ -217,25 +179,19 @@ class RememberedSpeeds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowQuestion:
-    """What is asked of rows that are already planned, as plain data."""
-
-    options: ReadOptions
-    output_columns: tuple[TableColumn, ...]
-    """Columns of the result; none if only the number of rows is wanted."""
-    needed_columns: tuple[TableColumn, ...]
-    """Columns of the result and of the predicate, each once."""
-    predicate: BoundPredicate | None
-    """The condition that every row satisfies."""
-    limit: int | None
-    """Most rows of the result; None for all."""
-    symbols: Mapping[int, pa.Array[Any]]
-    """By index of the column in the table: its distinct symbols; only if the options ask for one dictionary."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
-    """An admitted plan, ready to be executed here or elsewhere."""
+    """A plan that can be executed here or elsewhere."""
 
     question: RowQuestion
     plan: ReadPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedScan(RowPlan):
+    """A plan, with the state of the table and what else is known of its partitions."""
+
+    question: Question
+    known: tuple[KnownPartition, ...]
+    """In the order of :attr:`ReadPlan.partitions`; their metadata may answer without data."""
+    warnings: tuple[str, ...]
+    """Those of its notes that a caller should see even without asking for the plan."""

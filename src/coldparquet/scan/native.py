@@ -16,12 +16,12 @@ from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries, fetch_co
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import FormatError, InternalError, NotFoundError
 from coldparquet.format.native import VariableLayout, auxiliary_file_name, data_file_name
-from coldparquet.plan.model import PartitionRead
+from coldparquet.plan.model import PartitionRead, Read
 from coldparquet.plan.native import NativeColumn, NativeSymbol, RowSlices, TimeSearch, data_edges, native_reads
 from coldparquet.plan.prune import is_time_range, timestamp_bounds
 from coldparquet.ranges import ByteRange
 from coldparquet.scan.missing import missing_column_file
-from coldparquet.scan.model import NativePlan, PartitionPlan
+from coldparquet.scan.model import KnownPartition, PartitionPlan
 from coldparquet.storage.log import metadata_requests
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from coldparquet.format.table_metadata import MetadataColumn
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.native import DataEdges, IntArray
-    from coldparquet.scan.model import KnownPartition, Question
+    from coldparquet.scan.model import Question
     from coldparquet.storage.base import ObjectStore
 
 
@@ -64,7 +64,7 @@ async def plan_native_rows(  # noqa: PLR0913 - one partition, one question
     all_rows_match: bool,
     limit: int | None,
     symbols: SymbolDictionaries,
-) -> NativePlan:
+) -> tuple[Read, ...]:
     """Find the rows of a time range in a native partition, and the byte ranges of the columns to read.
 
     Requests: those of the time search, if there is a bound. It takes one for each 8,192 rows or less, else about three
@@ -78,12 +78,11 @@ async def plan_native_rows(  # noqa: PLR0913 - one partition, one question
         columns=[column for column in columns if _has_bytes(column, row_count)],
     )
     symbol_columns = [column for column in planning.columns if column.symbol is not None]
-    with metadata_requests() as requests:
-        (slices, data_ranges), strings = await both(
-            planning.find(timestamp, time_bounds, rows_per_read=rows_per_read, limit=limit if all_rows_match else None),
-            gather_or_cancel([symbols.get(column) for column in symbol_columns]),
-        )
-    reads = native_reads(
+    (slices, data_ranges), strings = await both(
+        planning.find(timestamp, time_bounds, rows_per_read=rows_per_read, limit=limit if all_rows_match else None),
+        gather_or_cancel([symbols.get(column) for column in symbol_columns]),
+    )
+    return native_reads(
         slices,
         columns,
         directory_path=directory_path,
@@ -92,7 +91,6 @@ async def plan_native_rows(  # noqa: PLR0913 - one partition, one question
         symbols={column.index: found for column, found in zip(symbol_columns, strings, strict=True)},
         all_rows_match=all_rows_match,
     )
-    return NativePlan(reads=reads, metadata_requests=tuple(requests))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +206,7 @@ _READS_IN_MEMORY = 4
 """Number of reads that should fit into the memory of a scan, counting the fixed-width columns."""
 
 
-async def find_native_rows(question: Question, partition: Partition, index: int) -> NativePlan:
+async def read_native_metadata(question: Question, partition: Partition, index: int) -> KnownPartition:
     """Find the places of a partition's rows in native files.
 
     Requests: see :func:`coldparquet.scan.native.plan_native_rows`.
@@ -222,28 +220,27 @@ async def find_native_rows(question: Question, partition: Partition, index: int)
     wanted = question.output_columns if all_rows_match else question.needed_columns
     native = _native_columns(question, partition, wanted)
     found_by = None if timestamp is None else _native_columns(question, partition, [snapshot.columns[timestamp]])[0]
-    return await plan_native_rows(
-        snapshot.store,
-        directory_path=partition.directory_path,
-        partition_index=index,
-        row_count=partition.rows or 0,
-        columns=native,
-        timestamp=found_by,
-        time_bounds=timestamp_bounds(question.predicate, timestamp),
-        rows_per_read=_rows_per_read(native, question.options.memory_limit_bytes),
-        all_rows_match=all_rows_match,
-        limit=question.limit,
-        symbols=snapshot.symbol_dictionaries,
-    )
+    with metadata_requests() as requests:
+        reads = await plan_native_rows(
+            snapshot.store,
+            directory_path=partition.directory_path,
+            partition_index=index,
+            row_count=partition.rows or 0,
+            columns=native,
+            timestamp=found_by,
+            time_bounds=timestamp_bounds(question.predicate, timestamp),
+            rows_per_read=_rows_per_read(native, question.options.memory_limit_bytes),
+            all_rows_match=all_rows_match,
+            limit=question.limit,
+            symbols=snapshot.symbol_dictionaries,
+        )
+    return KnownPartition(partition=partition, metadata=None, native_reads=reads, requests=tuple(requests))
 
 
-def plan_native(found: KnownPartition, *, rows_left: int | None) -> PartitionPlan:
+def plan_native(known: KnownPartition, *, rows_left: int | None) -> PartitionPlan:
     """Plan a native partition whose rows are known. No request."""
-    partition, known = found.partition, found.known
-    if not isinstance(known, NativePlan):
-        raise InternalError("a Parquet partition is planned as a native one")
-    reads = []
-    for read in known.reads:
+    partition, reads = known.partition, list[Read]()
+    for read in known.native_reads:
         if rows_left is not None and rows_left <= 0:
             break
         reads.append(read)
@@ -261,7 +258,7 @@ def plan_native(found: KnownPartition, *, rows_left: int | None) -> PartitionPla
             rows_read=sum(read.row_count for read in reads),
         ),
         row_groups=tuple(reads),
-        known=None,
+        known=known,
         estimate=None,
     )
 

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.literals import DomainValue
     from coldparquet.plan.model import Read
-    from coldparquet.scan.model import Question
-    from coldparquet.scan.requests import PlannedScan
+    from coldparquet.scan.model import PlannedScan, Question
 
 
 class _Source(NamedTuple):
@@ -276,10 +275,10 @@ class _NewestOfEach(_Kept):
         result = np.full(len(reads), not (has_all_values and has_null), dtype=np.bool_)
         seen = _sorted_values(column)
         for index, here, row_groups in reads_of_partitions(planned):
-            known = planned.sidecars[index]
-            if known is None or not self._use_statistics:
+            known = planned.known[index]
+            if known.metadata is None or not self._use_statistics:
                 continue
-            bounds = SidecarStatistics(known.sidecar, known.places).bounds(self._field)
+            bounds = SidecarStatistics(known.metadata.sidecar, known.places).bounds(self._field)
             if bounds is not None:
                 only_seen = (
                     has_all_values | ~bounds.may_hold_values | (False if seen is None else holds_only(bounds, seen))

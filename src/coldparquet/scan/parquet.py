@@ -14,7 +14,7 @@ from coldparquet.plan.reads import first_rows, read_pages, split_into_runs, with
 from coldparquet.plan.selection import RowSelection
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.scan.draft import SHARE_OF_MEMORY
-from coldparquet.scan.model import KnownSidecar, MatchEstimate, PartitionPlan
+from coldparquet.scan.model import MatchEstimate, PartitionPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +108,7 @@ def plan_parquet(
             notes=(*draft.metadata.notes, *evidence.notes),
         ),
         row_groups=reads,
-        known=KnownSidecar(sidecar=sidecar, places=draft.places),
+        known=draft.known,
         estimate=_estimate(draft, evidence, verdicts, reads),
     )
 

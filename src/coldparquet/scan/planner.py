@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.concurrency import both, gather_or_cancel
+from coldparquet.concurrency import both
 from coldparquet.plan.choices import Choice
-from coldparquet.plan.columns import ColumnMatcher, columns_left_out
+from coldparquet.plan.columns import columns_left_out
 from coldparquet.plan.model import PrunedPartition, ReadPlan
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import IntervalStatistics
 from coldparquet.scan.admission import archived_object, skipped, with_storage_class
-from coldparquet.scan.draft import Draft, ParquetDraft, draft_parquet
-from coldparquet.scan.evidence import BloomCopies, Evidence, gather_evidence
+from coldparquet.scan.draft import ParquetDraft, draft_parquet
+from coldparquet.scan.evidence import gather_evidence
 from coldparquet.scan.known_symbols import look_up_symbols
 from coldparquet.scan.late import read_late
 from coldparquet.scan.metadata import beliefs, read_metadata
-from coldparquet.scan.model import NO_SYMBOLS, NativePlan
+from coldparquet.scan.model import PlannedScan
 from coldparquet.scan.native import plan_native
 from coldparquet.scan.parquet import plan_parquet
 from coldparquet.scan.pruning import SidecarPruning, SidecarPrunings, Verdicts
-from coldparquet.scan.requests import PlannedRequests, PlannedScan, plan_requests_of
-from coldparquet.storage.requests import is_lasting_etag
-from coldparquet.storage.versions import stale_pages
+from coldparquet.scan.requests import with_requests
 from coldparquet.telemetry import spanned
 from coldparquet.text import few_names
 
@@ -39,9 +37,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.catalog.partition import Partition
-    from coldparquet.plan.model import MetadataRequest, Read, SkippedPartition
+    from coldparquet.plan.model import Read, SkippedPartition
     from coldparquet.plan.statistics import BloomAnswers
-    from coldparquet.scan.metadata import FoundPartitions
+    from coldparquet.scan.draft import Draft
+    from coldparquet.scan.evidence import Evidence
+    from coldparquet.scan.metadata import FoundMetadata
     from coldparquet.scan.model import KnownPartition, PartitionPlan, Question
 
 
@@ -84,42 +84,26 @@ async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     partition, then of twice as many, until there are enough rows. For ``symbols="global"`` the symbols of the table,
     see :func:`coldparquet.scan.known_symbols.look_up_symbols`.
     """
-    kept, pruned = prune_partitions(question)
-    found, symbols = await both(read_metadata(question, kept), look_up_symbols(question))
-    if symbols is not NO_SYMBOLS:
-        question = replace(question, symbols=symbols)
     loop = asyncio.get_running_loop()
-    drafted = await loop.run_in_executor(executor, draft_partitions, question, found, kept)
-    copies = BloomCopies(question, drafted.drafts, found.stripes)
-    gathered = await _gather_evidence(drafted.drafts, copies)
-    pruned += [PrunedPartition(name=partition.name, reason="limit") for partition in drafted.beyond_limit]
-    requests = _spent_on(question, found, gathered)
-    return await loop.run_in_executor(executor, _plan, question, drafted, gathered, tuple(pruned), requests)
+    kept, pruned = prune_partitions(question)
+    found, (symbols, symbol_requests) = await both(read_metadata(question, kept), look_up_symbols(question))
+    question = replace(question, symbols=symbols)
+    drafts, left_out = await loop.run_in_executor(executor, draft_partitions, question, found)
+    gathered = await gather_evidence(question, drafts, found.stripes)
+    planned = await loop.run_in_executor(executor, plan_reads, question, drafts, gathered)
 
-
-async def _gather_evidence(drafts: Sequence[Draft], copies: BloomCopies) -> list[Evidence]:
-    """Gather evidence for the partitions whose drafts want it: often few or none."""
-    wanted = [
-        (position, draft)
-        for position, draft in enumerate(drafts)
-        if isinstance(draft, ParquetDraft) and draft.wants_evidence
-    ]
-    gathered = [Evidence()] * len(drafts)
-    found = await gather_or_cancel([_gather_evidence_on(draft, copies) for _, draft in wanted])
-    for (position, _), evidence in zip(wanted, found, strict=True):
-        gathered[position] = evidence
-    return gathered
-
-
-async def _gather_evidence_on(draft: ParquetDraft, copies: BloomCopies) -> Evidence:
-    evidence = await gather_evidence(draft, copies)
-    info = draft.question.snapshot.versions.info(draft.partition.data_path)
-    if info is None or not (is_lasting_etag(evidence.pages_etag) and is_lasting_etag(info.etag)):
-        return evidence
-    if evidence.pages_etag != info.etag:
-        draft.question.snapshot.versions.changed.add(draft.partition.data_path)
-        raise stale_pages(draft.partition.data_path, described_etag=evidence.pages_etag, found_etag=info.etag)
-    return replace(evidence, pages_etag=None)  # all later requests are pinned to the version of the HEAD
+    considered = {draft.partition.name for draft in drafts} | {partition.name for partition in left_out}
+    pruned += [PrunedPartition(name=one.name, reason="limit") for one in kept if one.name not in considered]
+    before = question.snapshot.requests
+    of_partitions = [request for known in found.known for request in known.requests if request not in before]
+    of_evidence = [request for evidence in gathered for request in evidence.requests]
+    plan = replace(
+        planned.plan,
+        partitions_pruned=tuple(pruned),
+        partitions_skipped=left_out,
+        metadata_requests=(*before, *of_partitions, *found.heads, *symbol_requests, *of_evidence),
+    )
+    return replace(planned, plan=plan)
 
 
 def prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPartition]]:
@@ -157,17 +141,12 @@ def _bounds(values: Sequence[int]) -> npt.NDArray[np.int64]:
     return np.array([min(max(value, least), greatest) for value in values], dtype=np.int64)
 
 
-def _plan(
-    question: Question,
-    drafted: Drafts,
-    gathered: Sequence[Evidence],
-    pruned: tuple[PrunedPartition, ...],
-    requests: tuple[MetadataRequest, ...],
-) -> PlannedScan:
+def plan_reads(question: Question, drafts: Sequence[Draft], gathered: Sequence[Evidence]) -> PlannedScan:
+    """Plan the reads that metadata and evidence leave, and their requests if rows will probably be read. No request."""
     plans: list[PartitionPlan] = []
     rows_left = question.limit
-    verdicts = _verdicts(drafted.drafts, gathered)
-    for draft, evidence in zip(drafted.drafts, gathered, strict=True):
+    verdicts = _verdicts(drafts, gathered)
+    for draft, evidence in zip(drafts, gathered, strict=True):
         if isinstance(draft, ParquetDraft):
             plan = plan_parquet(draft, evidence, verdicts[draft.pruning], rows_left=rows_left)
         else:
@@ -175,30 +154,28 @@ def _plan(
         plans.append(plan)
         rows_left = rows_after(rows_left, plan.row_groups)
     plans = read_late(question, plans)
-    row_groups = tuple(read for plan in plans for read in plan.row_groups)
     described = tuple(with_storage_class(question, plan.read) for plan in plans)
-    # Otherwise the user of the plan chooses the reads and plans them.
-    found = plan_requests_of(question, described, row_groups) if question.expects_data else PlannedRequests()
-    warnings = _columns_left_out(question, drafted.drafts)
+    warnings = _columns_left_out(question, drafts)
+    read_plan = ReadPlan(
+        table=question.url,
+        columns=tuple(column.name for column in question.output_columns),
+        predicate=question.predicate_text,
+        limit=question.limit,
+        partitions_pruned=(),
+        partitions=described,
+        row_groups=tuple(read for plan in plans for read in plan.row_groups),
+        requests=(),
+        metadata_requests=(),
+        snapshot=question.snapshot.source,
+        notes=(*question.snapshot.notes, *warnings, *beliefs(question, described)),
+        options=question.options,
+        speed=question.speed,
+    )
     return PlannedScan(
         question=question,
-        plan=ReadPlan(
-            table=question.url,
-            columns=tuple(column.name for column in question.output_columns),
-            predicate=question.predicate_text,
-            limit=question.limit,
-            partitions_pruned=pruned,
-            partitions=described,
-            row_groups=row_groups,
-            metadata_requests=requests,
-            snapshot=question.snapshot.source,
-            notes=(*question.snapshot.notes, *warnings, *beliefs(question, described)),
-            partitions_skipped=drafted.skipped,
-            options=question.options,
-            speed=question.speed,
-            **found.of_plan(),
-        ),
-        sidecars=tuple(plan.known for plan in plans),
+        # Otherwise the user of the plan chooses the reads and plans them.
+        plan=with_requests(question, read_plan) if question.expects_data else read_plan,
+        known=tuple(plan.known for plan in plans),
         warnings=warnings,
     )
 
@@ -234,54 +211,33 @@ def _verdicts(drafts: Sequence[Draft], gathered: Sequence[Evidence]) -> dict[Sid
     return {pruning: Verdicts(pruning, answers) for pruning, answers in blooms.items()}
 
 
-def _spent_on(question: Question, found: FoundPartitions, gathered: Sequence[Evidence]) -> tuple[MetadataRequest, ...]:
-    """Return the requests spent on the plan: opening the table, metadata, HEADs of objects, and evidence."""
-    before = question.snapshot.requests
-    of_partitions = [request for known in found.known for request in known.requests if request not in before]
-    of_evidence = [request for evidence in gathered for request in evidence.requests]
-    return (*before, *of_partitions, *found.heads, *question.symbols.requests, *of_evidence)
+def draft_partitions(
+    question: Question, found: FoundMetadata
+) -> tuple[tuple[Draft, ...], tuple[SkippedPartition, ...]]:
+    """Prune the row groups of partitions by their metadata, until earlier ones certainly have enough rows. No request.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drafts:
-    """What metadata leaves of the partitions."""
-
-    drafts: tuple[Draft, ...]
-    skipped: tuple[SkippedPartition, ...]
-    """Archived partitions that the options skip."""
-    beyond_limit: tuple[Partition, ...]
-    """Partitions that are not read because earlier ones certainly have enough rows."""
-
-
-def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[Partition]) -> Drafts:
-    """Prune the row groups of every partition by its metadata. Native partitions are already planned.
-
-    If the options say so, archived partitions with remaining row groups are skipped here. For other archived partitions
-    only evidence outside of the archived object is worth its requests.
+    Native partitions are already planned. If the options say so, archived partitions with remaining row groups are
+    skipped here: they come second. For other archived partitions only evidence outside of the archived object is worth
+    its requests.
     """
     drafts: list[Draft] = []
     left_out = list(found.skipped)
     rows_left = question.limit
-    in_parquet = [known.known.sidecar for known in found.known if not isinstance(known.known, NativePlan)]
-    prunings, sidecar_count = found.prunings, 0
-    if prunings is None or not prunings.are_about(question, in_parquet):
-        prunings = SidecarPrunings(question, ColumnMatcher(question.needed_columns), in_parquet)
-    considered = {partition.name for partition in found.skipped}
+    in_parquet = [known.metadata.sidecar for known in found.known if known.metadata is not None]
+    prunings, sidecar_count = SidecarPrunings(question, in_parquet), 0
     for known in found.known:
         if rows_left is not None and rows_left <= 0:
             break
-        considered.add(known.partition.name)
-        if isinstance(known.known, NativePlan):
+        if known.metadata is None:
             drafts.append(_renumbered(known, len(drafts)))
-            rows_left = rows_after(rows_left, known.known.reads)
+            rows_left = rows_after(rows_left, known.native_reads)
             continue
         pruning, position = prunings.at(sidecar_count)
         sidecar_count += 1
         draft = draft_parquet(
             pruning,
             position,
-            known.partition,
-            known.known,
+            known,
             index=len(drafts),
             rows_wanted=question.last_rows if rows_left is None else rows_left,
         )
@@ -291,8 +247,7 @@ def draft_partitions(question: Question, found: FoundPartitions, kept: Sequence[
             continue
         drafts.append(draft if archived is None else _without_the_object(draft))
         rows_left = None if rows_left is None else rows_left - draft.certain_rows
-    beyond_limit = tuple(partition for partition in kept if partition.name not in considered)
-    return Drafts(drafts=tuple(drafts), skipped=tuple(left_out), beyond_limit=beyond_limit)
+    return tuple(drafts), tuple(left_out)
 
 
 def rows_after(rows_left: int | None, reads: Sequence[Read]) -> int | None:
@@ -312,8 +267,6 @@ def _without_the_object(draft: ParquetDraft) -> ParquetDraft:
 
 def _renumbered(known: KnownPartition, index: int) -> KnownPartition:
     """Move a native partition's reads to its position after partitions were skipped."""
-    native = known.known
-    if not isinstance(native, NativePlan) or all(read.partition_index == index for read in native.reads):
+    if all(read.partition_index == index for read in known.native_reads):
         return known
-    reads = tuple(replace(read, partition_index=index) for read in native.reads)
-    return replace(known, known=replace(native, reads=reads))
+    return replace(known, native_reads=tuple(replace(read, partition_index=index) for read in known.native_reads))

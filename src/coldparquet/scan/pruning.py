@@ -8,7 +8,6 @@ result.
 from __future__ import annotations
 
 from functools import cached_property
-from operator import is_
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +16,7 @@ from coldparquet.errors import FormatError, InternalError, UnsupportedError
 from coldparquet.format.page_index import page_index_starts
 from coldparquet.format.sidecar import SidecarStack, stack_alike
 from coldparquet.plan.blooms import BloomProbes, find_lookups
+from coldparquet.plan.columns import ColumnMatcher
 from coldparquet.plan.prune import prune, stated_times_ns
 from coldparquet.plan.row_groups import prune_row_groups, stored_columns
 from coldparquet.plan.selectivity import clustered_fields, count_values, estimate_selectivity
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.blooms import BloomLookups
     from coldparquet.plan.bounds import BoolArray, IntArray
-    from coldparquet.plan.columns import ColumnMatcher
     from coldparquet.plan.model import StoredColumn
     from coldparquet.plan.prune import PruneReport, StatedTimes
     from coldparquet.plan.selectivity import FloatArray, ValueCounts
@@ -262,13 +261,12 @@ class SidecarPrunings:
 
     Args:
         question: The question.
-        matcher: Finds the columns that the question needs.
         sidecars: Of the partitions that may be asked for.
     """
 
-    def __init__(self, question: Question, matcher: ColumnMatcher, sidecars: Sequence[Sidecar]) -> None:
+    def __init__(self, question: Question, sidecars: Sequence[Sidecar]) -> None:
         self._question = question
-        self._matcher = matcher
+        self._matcher = ColumnMatcher(question.needed_columns)
         self._sidecars = sidecars
         self._members = stack_alike(sidecars)
         self._prunings: dict[int, SidecarPruning] = {}
@@ -277,11 +275,6 @@ class SidecarPrunings:
             for number, members in enumerate(self._members)
             for position, index in enumerate(members)
         }
-
-    def are_about(self, question: Question, sidecars: Sequence[Sidecar]) -> bool:
-        """Tell whether these prunings are for exactly these sidecars and this question."""
-        is_same_count = len(sidecars) == len(self._sidecars)
-        return question is self._question and is_same_count and all(map(is_, sidecars, self._sidecars))
 
     def at(self, index: int) -> tuple[SidecarPruning, int]:
         """Return the pruning of one sidecar's stack, and its position there."""

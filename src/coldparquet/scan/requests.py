@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coldparquet.plan.coalescing import may_widen, widened
-from coldparquet.plan.model import ReadPlan, bytes_wanted_by
+from coldparquet.plan.model import bytes_wanted_by
 from coldparquet.plan.native import cut_native
 from coldparquet.plan.reads import first_rows, last_rows
 from coldparquet.plan.requests import ReadRanges, plan_requests
-from coldparquet.scan.model import RowPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from coldparquet.options import Coalescing
-    from coldparquet.plan.model import PartitionRead, PlannedRequest, Read
-    from coldparquet.scan.model import KnownSidecar, Question
+    from coldparquet.plan.model import PlannedRequest, Read, ReadPlan
+    from coldparquet.scan.model import PlannedScan, Question
 
 
 def cut_read(read: Read, count: int, *, from_end: bool, coalescing: Coalescing) -> Read:
@@ -30,35 +29,19 @@ def cut_read(read: Read, count: int, *, from_end: bool, coalescing: Coalescing) 
     return cut(read, count, least_saving_bytes=max(coalescing.gap_bytes, 1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRequests:
-    """The requests of some reads, and how they were coalesced; the fields are those of :class:`ReadPlan`."""
+def with_requests(question: Question, plan: ReadPlan) -> ReadPlan:
+    """Return the plan with the requests of its reads: their ranges, coalesced by the options' goal.
 
-    requests: tuple[PlannedRequest, ...] = ()
-    """In partition order and, within a partition, by stage and in file order."""
-    coalescings: tuple[Coalescing, ...] = ()
-    late_coalescings: tuple[Coalescing, ...] = ()
-    late_part_bytes: int = 0
-
-    def of_plan(self) -> dict[str, Any]:
-        """Return the fields by name, for the plan."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-
-def plan_requests_of(question: Question, described: Sequence[PartitionRead], reads: Sequence[Read]) -> PlannedRequests:
-    """Coalesce the ranges of reads by the options' goal; deferred columns become a second stage."""
-    wanted_bytes = bytes_wanted_by(reads)
-    coalescings = _coalescings(question, described, reads, wanted_bytes)
-    late_coalescings = tuple(question.coalescing_of(partition.data_path) for partition in described)
+    They are in partition order and, within a partition, by stage and in file order; deferred columns are a second stage.
+    """
+    wanted_bytes = bytes_wanted_by(plan.row_groups)
+    coalescings = _coalescings(question, plan, wanted_bytes)
+    late_coalescings = tuple(question.coalescing_of(partition.data_path) for partition in plan.partitions)
     late_part_bytes = question.coalescing.part_bytes(wanted_bytes, question.options.max_concurrency)
-    return PlannedRequests(
-        requests=requests_of(
-            reads,
-            coalescings,
-            [coalescing.part_bytes(wanted_bytes, question.options.max_concurrency) for coalescing in coalescings],
-            late_coalescings,
-            late_part_bytes,
-        ),
+    part_bytes = [coalescing.part_bytes(wanted_bytes, question.options.max_concurrency) for coalescing in coalescings]
+    return replace(
+        plan,
+        requests=requests_of(plan.row_groups, coalescings, part_bytes, late_coalescings, late_part_bytes),
         coalescings=coalescings,
         late_coalescings=late_coalescings,
         late_part_bytes=late_part_bytes,
@@ -96,9 +79,8 @@ def requests_of(
 
 def with_reads(planned: PlannedScan, reads: Sequence[Read]) -> PlannedScan:
     """Return a plan that executes only these reads, and fetches nothing else."""
-    plan = planned.plan
-    found = plan_requests_of(planned.question, plan.partitions, reads)
-    return replace(planned, plan=replace(plan, row_groups=tuple(reads), **found.of_plan()))
+    plan = replace(planned.plan, row_groups=tuple(reads))
+    return replace(planned, plan=with_requests(planned.question, plan))
 
 
 def for_new_connections(planned: PlannedScan) -> PlannedScan:
@@ -111,31 +93,12 @@ def for_new_connections(planned: PlannedScan) -> PlannedScan:
     return with_reads(alike, plan.row_groups)
 
 
-def _coalescings(
-    question: Question, described: Sequence[PartitionRead], reads: Sequence[Read], wanted_bytes: int
-) -> tuple[Coalescing, ...]:
+def _coalescings(question: Question, plan: ReadPlan, wanted_bytes: int) -> tuple[Coalescing, ...]:
     """Choose each partition's coalescing by its storage class; decide for all together whether requests would queue."""
     if question.options.goal == "cheap":
-        return tuple(question.coalescing_of(partition.data_path) for partition in described)
+        return tuple(question.coalescing_of(partition.data_path) for partition in plan.partitions)
     chosen = question.coalescing
-    ranges = ReadRanges.of(reads) if may_widen(question.options, question.speed) else None
+    ranges = ReadRanges.of(plan.row_groups) if may_widen(question.options, question.speed) else None
     if ranges is not None:
         chosen = widened(chosen, ranges, wanted_bytes=wanted_bytes, options=question.options, speed=question.speed)
-    return (chosen,) * len(described)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedScan:
-    """A plan, with the question and what else is known of its partitions."""
-
-    question: Question
-    plan: ReadPlan
-    sidecars: tuple[KnownSidecar | None, ...]
-    """In the order of :attr:`ReadPlan.partitions`; None for native ones."""
-    warnings: tuple[str, ...]
-    """Those of its notes that a caller should see even without asking for the plan."""
-
-    @property
-    def of_rows(self) -> RowPlan:
-        """What executing it needs."""
-        return RowPlan(question=self.question.of_rows, plan=self.plan)
+    return (chosen,) * len(plan.partitions)

@@ -14,17 +14,15 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-import pyarrow as pa
-
 from coldparquet.concurrency import background
 from coldparquet.decode.arrow import (
     TextAs,
-    arrow_type,
     columns_to_expand,
     copied,
     expanded_table,
     first_expanded,
     most_expanded_bytes,
+    plain_columns,
     text_bytes,
     to_batches,
 )
@@ -41,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Generator, Iterator
     from concurrent.futures import Executor
     from types import TracebackType
+
+    import pyarrow as pa
 
     from coldparquet.plan.model import ReadPlan
     from coldparquet.scan.memory import Lease
@@ -97,8 +97,6 @@ class BatchStream:
         """Memory of the consumer's rows: it counts as held until the consumer has those of the next row group."""
         self._batches: deque[pa.RecordBatch] = deque()
         """What is left of the current row group."""
-        self._plain: set[str] = set()
-        """Columns of the result that are not dictionary-encoded, even if decoding has left them so."""
         self._rows_in_hand = 0
         """Rows of the current row group, including those already delivered."""
         self._finished_row_groups = 0
@@ -162,7 +160,7 @@ class BatchStream:
                     return None
                 self._batches.extend(to_batches(rows, batch_rows=self._planned.question.options.batch_rows))
                 self._rows_in_hand = rows.num_rows
-            if encoded := columns_to_expand(self._batches[0].schema, self._plain):
+            if encoded := columns_to_expand(self._batches[0].schema, self._means.plain):
                 most_bytes = most_expanded_bytes(self._planned.question.options.memory_limit_bytes)
                 batch, left = await self._means.in_thread(first_expanded, self._batches[0], encoded, most_bytes)
                 self._check_open()
@@ -181,10 +179,10 @@ class BatchStream:
         """
         async with self._consuming:
             rows = await self._next_rows()
-            if rows is None or not columns_to_expand(rows.schema, self._plain):
+            if rows is None or not columns_to_expand(rows.schema, self._means.plain):
                 return rows
             most_bytes = self._planned.question.options.memory_limit_bytes
-            return await self._means.in_thread(_expanded_within, rows, self._plain, most_bytes)
+            return await self._means.in_thread(_expanded_within, rows, self._means.plain, most_bytes)
 
     async def aclose(self) -> None:
         """Cancel everything in flight, wait until it has ended, and release all memory."""
@@ -214,13 +212,8 @@ class BatchStream:
                 planned_bytes=plan.bytes_fetched if self._reads_all_ahead else None,
             ),
             plan=plan,
+            plain=plain_columns(question.output_columns, TextAs.of(options)),
         )
-        text = TextAs.of(options)
-        self._plain = {
-            column.name
-            for column in question.output_columns
-            if not pa.types.is_dictionary(arrow_type(column.readable_type, text=text))
-        }
         self._dictionaries = shared_dictionaries(question)
         works = self._works()
         self._means.start(self._begin_all(self._make_next(works), works))

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.bounds import BoolArray, IntArray, Side
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.model import Read
-    from coldparquet.scan.model import Question, RowPlan
-    from coldparquet.scan.requests import PlannedScan
+    from coldparquet.scan.model import PlannedScan, Question
 
 
 async def plan_from_one_end(
@@ -58,7 +57,7 @@ async def plan_from_one_end(
         snapshot = replace(question.snapshot, partitions=partitions)
         planned = await plan_question(replace(question, snapshot=snapshot), executor)
         if by_time:
-            await asyncio.get_running_loop().run_in_executor(executor, _check_times, planned, partitions)
+            await asyncio.get_running_loop().run_in_executor(executor, _check_times, planned)
         yield planned
         done, step = done + stop - start, 2 * step
 
@@ -70,16 +69,14 @@ def _follow_each_other(partitions: Sequence[Partition]) -> bool:
     return len(known) == len(ranges) and all(before[1] <= after[0] for before, after in pairwise(known))
 
 
-def _check_times(planned: PlannedScan, partitions: Sequence[Partition]) -> None:
+def _check_times(planned: PlannedScan) -> None:
     timestamp = planned.question.snapshot.designated_timestamp
-    by_path = {partition.data_path: partition for partition in partitions}
-    # Archived partitions may have been skipped.
-    for known, described in zip(planned.sidecars, planned.plan.partitions, strict=True):
-        if known is not None and timestamp is not None:
-            place, borders = known.places[timestamp], np.array([0, known.sidecar.row_group_count])
+    for known in planned.known:
+        if known.metadata is not None and timestamp is not None:
+            sidecar, place = known.metadata.sidecar, known.places[timestamp]
             if place is not None:
-                [stated] = stated_times_ns(known.sidecar, place, borders)
-                refuse_misplaced_times(by_path[described.data_path], stated)
+                [stated] = stated_times_ns(sidecar, place, np.array([0, sidecar.row_group_count]))
+                refuse_misplaced_times(known.partition, stated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -162,12 +159,9 @@ async def read_each(planned: PlannedScan, executor: Executor, take: Callable[[in
     if not planned.plan.row_groups:
         return
 
-    async def admitted() -> RowPlan:
-        return (await admit(planned)).of_rows
-
     loop = asyncio.get_running_loop()
     store = planned.question.snapshot.store
-    async with BatchStream(admitted, store=store, executor=executor) as stream:
+    async with BatchStream(partial(admit, planned), store=store, executor=executor) as stream:
         for position in range(len(planned.plan.row_groups)):
             rows = await stream.next_row_group()
             if rows is None:
@@ -256,13 +250,13 @@ def time_ranks(planned: PlannedScan, timestamp: TableColumn, *, ascending: bool)
     least = np.full(read_count, _LEAST, dtype=np.int64)
     greatest = np.full(read_count, _GREATEST, dtype=np.int64)
     for index, here, row_groups in reads_of_partitions(planned):
-        known = planned.sidecars[index]
-        if known is None:
-            start, stop = _native_times(planned, index, timestamp)
+        known = planned.known[index]
+        if known.metadata is None:
+            start, stop = _native_times(known.partition, timestamp)
             least[here] = greatest[here] = stop - 1 if ascending else start
         elif planned.question.options.statistics:
             field = BoundField(name=timestamp.name, index=timestamp.index, type=timestamp.readable_type)
-            bounds = SidecarStatistics(known.sidecar, known.places).bounds(field)
+            bounds = SidecarStatistics(known.metadata.sidecar, known.places).bounds(field)
             least[here] = _numbers(None if bounds is None else bounds.lower, row_groups, unknown=_LEAST)
             greatest[here] = _numbers(None if bounds is None else bounds.upper, row_groups, unknown=_GREATEST)
     if ascending:
@@ -275,15 +269,13 @@ def reads_of_partitions(planned: PlannedScan) -> Iterator[tuple[int, slice, IntA
     reads = planned.plan.row_groups
     partition_of_read = np.fromiter((read.partition_index for read in reads), np.int64, len(reads))
     row_groups = np.fromiter((read.row_group for read in reads), np.int64, len(reads))
-    edges = np.searchsorted(partition_of_read, np.arange(len(planned.sidecars) + 1)).tolist()
+    edges = np.searchsorted(partition_of_read, np.arange(len(planned.known) + 1)).tolist()
     for index, (start, stop) in enumerate(pairwise(edges)):
         yield index, slice(start, stop), row_groups[start:stop]
 
 
-def _native_times(planned: PlannedScan, index: int, timestamp: TableColumn) -> tuple[int, int]:
+def _native_times(partition: Partition, timestamp: TableColumn) -> tuple[int, int]:
     """Return the time range of a native partition, in the unit of the timestamp."""
-    path = planned.plan.partitions[index].data_path
-    [partition] = [found for found in planned.question.snapshot.partitions if found.directory_path == path]
     if partition.time_range_ns is None:
         return 0, 1  # an unpartitioned table: there is no other partition to rank against
     unit_ns = NANOSECONDS_PER_UNIT[timestamp.readable_type.arrow.unit or "ns"]

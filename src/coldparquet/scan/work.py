@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from coldparquet.decode.arrow import TextAs, arrow_field
+from coldparquet.decode.arrow import TextAs, arrow_field, expanded_if_small, most_expanded_bytes
 from coldparquet.decode.dictionaries import shorten_dictionaries
 from coldparquet.decode.filter import filter_rows, surviving_rows
 from coldparquet.decode.read import decode_read, decoded_bytes
@@ -74,9 +74,11 @@ class ReadStages:
     """What is decoded first: all columns, or the predicate's columns and what is decoded with them."""
     deferred_columns: tuple[TableColumn, ...]
     """Columns of the result decoded only for the remaining rows; none if all are decoded at once."""
+    plain: frozenset[str]
+    """Columns of the result that are not dictionary-encoded."""
 
     @classmethod
-    def of(cls, read: Read, question: RowQuestion, late_coalescing: Coalescing) -> ReadStages:
+    def of(cls, read: Read, question: RowQuestion, late_coalescing: Coalescing, plain: frozenset[str]) -> ReadStages:
         """Divide the columns of a read between the two stages."""
         later = () if read.deferred is None else read.deferred.columns
         deferred = tuple(column for column in question.output_columns if read.data.places[column.index] in later)
@@ -87,6 +89,7 @@ class ReadStages:
             late_coalescing=late_coalescing,
             first_columns=tuple(column for column in needed if column not in deferred),
             deferred_columns=deferred,
+            plain=plain,
         )
 
     def decode(self, arriving: ArrivingRead) -> Decoded:
@@ -97,8 +100,8 @@ class ReadStages:
         decoded_bytes = rows.get_total_buffer_size()
         if question.predicate is not None and not self.read.all_rows_match:
             rows = filter_rows(question.predicate, rows)
-        rows = self._shortened(rows.select([column.name for column in question.output_columns]))
-        return Decoded(rows=rows, decoded_bytes=decoded_bytes)
+        rows = self._delivered(rows.select([column.name for column in question.output_columns]))
+        return Decoded(rows=rows, decoded_bytes=max(decoded_bytes, rows.get_total_buffer_size()))
 
     def decode_first(self, arriving: ArrivingRead, part_bytes: int) -> FirstStage:
         """Decode the first stage's columns, apply the predicate, and plan the second stage for the remaining rows."""
@@ -119,7 +122,7 @@ class ReadStages:
         requests = self._second_requests(narrowed, part_bytes)
         matching = f"{rows.num_rows:,} matching row{'' if rows.num_rows == 1 else 's'}"
         return FirstStage(
-            rows=self._shortened(
+            rows=self._delivered(
                 rows.select([column.name for column in question.output_columns if column.name not in deferred])
             ),
             decoded_bytes=decoded.get_total_buffer_size(),
@@ -144,7 +147,7 @@ class ReadStages:
         if first.narrowed is None:
             raise InternalError("a second stage was begun although no row is left")
         rows = self._decoded(first.narrowed, arriving, self.deferred_columns)
-        decoded_bytes, rows = rows.get_total_buffer_size(), self._shortened(rows)
+        decoded_bytes, rows = rows.get_total_buffer_size(), self._delivered(rows)
         columns = {
             table.field(index).name: (table.field(index), table.column(index))
             for table in (first.rows, rows)
@@ -154,11 +157,17 @@ class ReadStages:
         joined = pa.Table.from_arrays(
             [values for _, values in ordered], schema=pa.schema([described for described, _ in ordered])
         )
-        return Decoded(rows=joined, decoded_bytes=decoded_bytes)
+        return Decoded(rows=joined, decoded_bytes=max(decoded_bytes, rows.get_total_buffer_size()))
 
-    def _shortened(self, rows: pa.Table) -> pa.Table:
-        """Shrink large dictionaries to what few rows use, unless all row groups share the dictionaries."""
-        is_shared = self.question.options.symbols == "global"
+    def _delivered(self, rows: pa.Table) -> pa.Table:
+        """Give text the form of the result: plain strings if they are not too large, or dictionaries of used values.
+
+        Until here text stays dictionary-encoded: filters and checks see each string once, not in every row.
+        Dictionaries that all row groups share are left whole.
+        """
+        options = self.question.options
+        rows = expanded_if_small(rows, self.plain, most_expanded_bytes(options.memory_limit_bytes))
+        is_shared = options.symbols == "global"
         untouched = {column.name for column in symbol_columns(self.question)} if is_shared else set()
         return shorten_dictionaries(rows, untouched=untouched)
 
@@ -224,6 +233,8 @@ class StreamMeans:
     """The plan in execution."""
     keeping: KeptShare
     """Which answers the caches may keep."""
+    plain: frozenset[str]
+    """Columns of the result that are not dictionary-encoded, even if decoding has left them so."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     """Closing the stream cancels them and waits for them."""
     decoding: set[Future[Any]] = field(default_factory=set)
@@ -290,7 +301,9 @@ class RowGroupWork:
         """Its bytes; None until it has started."""
         self.has_begun = False
         self.is_dropped = False
-        self._stages = ReadStages.of(read, means.question, means.plan.late_coalescings[read.partition_index])
+        self._stages = ReadStages.of(
+            read, means.question, means.plan.late_coalescings[read.partition_index], means.plain
+        )
         self._means = means
         self._tasks: list[asyncio.Task[None]] = []
 

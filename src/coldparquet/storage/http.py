@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import base64
 import binascii
+import os
 import re
 import time
 import urllib.request
@@ -17,6 +19,7 @@ from xml.etree import ElementTree as ET
 
 import aiohttp
 
+from coldparquet.concurrency import background
 from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.checksums import CHECKSUM_BYTES
@@ -39,7 +42,7 @@ from coldparquet.storage.requests import FetchedRange, RangeRequest, StoredCheck
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from coldparquet.options import StoreOptions
     from coldparquet.storage.base import Answer
@@ -302,7 +305,7 @@ class HttpClient:
     """Connections of aiohttp: one pool for requests, and one for the second requests of hedging.
 
     Args:
-        make_session: Called once per pool, in the loop of the first request.
+        make_session: Called once per pool, in the loop of the first request, with ``is_hedge`` for that of second requests.
         label: Which store it is, for the error of a request from another event loop.
         store_options: How long a connection and a silence may take.
         class_header: Where answers tell the storage class of an object; None where they do not.
@@ -310,7 +313,7 @@ class HttpClient:
 
     def __init__(
         self,
-        make_session: Callable[[], Awaitable[aiohttp.ClientSession]],
+        make_session: Callable[..., Awaitable[aiohttp.ClientSession]],
         *,
         label: str,
         store_options: StoreOptions,
@@ -328,7 +331,8 @@ class HttpClient:
         """Close the connections. Calling it twice is fine; the next request opens new ones."""
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
-            await session.close()
+            if session not in _kept_sessions.values():
+                await session.close()
 
     def timeout(self, call: HttpCall) -> aiohttp.ClientTimeout:
         """Return how long a connection and the next byte may take."""
@@ -388,10 +392,60 @@ class HttpClient:
             return session
         async with self._opening:
             if is_hedge not in self._sessions:
-                self._sessions[is_hedge] = await self._make_session()
+                self._sessions[is_hedge] = await self._make_session(is_hedge=is_hedge)
                 watch_heads(self._sessions[is_hedge])
                 self._loop = loop
         return self._sessions[is_hedge]
+
+
+_kept_sessions: dict[tuple[object, ...], aiohttp.ClientSession] = {}
+"""Those of the loop of blocking calls, by trust and use. aiohttp closes their connections after 15 idle seconds."""
+
+_sessions_of_parent = list[aiohttp.ClientSession]()
+"""Those that a forked child inherits: closing them, as the last reference to them does, would disturb the parent."""
+
+
+def _leave_to_parent() -> None:
+    _sessions_of_parent.extend(_kept_sessions.values())
+    _kept_sessions.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+def plain_session(tls: bool | ssl.SSLContext, *, is_hedge: bool) -> aiohttp.ClientSession:
+    """Return a session that knows nothing of who asks.
+
+    In the loop of blocking calls it is the same for all stores, and stays open between them; in other loops, which end, each
+    store has its own.
+    """
+    is_kept = background.is_here()
+    session = _kept_sessions.get((tls, is_hedge)) if is_kept else None
+    if session is None or session.closed:
+        session = aiohttp.ClientSession(
+            connector=connector(tls),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=READ_BUFFER_BYTES,
+        )
+    if is_kept:
+        _kept_sessions[tls, is_hedge] = session
+    return session
+
+
+def close_kept_sessions() -> None:
+    """Close the connections that blocking calls have left open. The next call opens new ones."""
+    if _kept_sessions:
+        background.run(_close([_kept_sessions.pop(key) for key in tuple(_kept_sessions)]))
+
+
+async def _close(sessions: Iterable[aiohttp.ClientSession]) -> None:
+    for session in sessions:
+        await session.close()
+
+
+atexit.register(close_kept_sessions)
 
 
 def connector(tls: bool | ssl.SSLContext) -> aiohttp.TCPConnector:

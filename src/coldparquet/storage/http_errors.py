@@ -86,12 +86,8 @@ async def head_in_time(
 
 def watch_heads(session: aiohttp.ClientSession) -> None:
     """Let a session tell :func:`head_in_time` when a request begins to connect, and when it has its connection."""
-    watch = aiohttp.TraceConfig()
-    watch.on_connection_create_start.append(_connecting)
-    watch.on_connection_create_end.append(_connected)
-    watch.on_connection_reuseconn.append(_connected)
-    watch.freeze()
-    session.trace_configs.append(watch)
+    if _WATCH not in session.trace_configs:
+        session.trace_configs.append(_WATCH)
 
 
 async def read_blocks(
@@ -139,6 +135,13 @@ def _restart(*, is_connected: bool) -> None:
     if wait is not None:
         wait.is_connected = is_connected
         wait.limit.reschedule(asyncio.get_running_loop().time() + (wait.head_s if is_connected else wait.connect_s))
+
+
+_WATCH = aiohttp.TraceConfig()
+_WATCH.on_connection_create_start.append(_connecting)
+_WATCH.on_connection_create_end.append(_connected)
+_WATCH.on_connection_reuseconn.append(_connected)
+_WATCH.freeze()
 
 
 MAX_ERROR_BODY_BYTES = 64 * 1024

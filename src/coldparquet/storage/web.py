@@ -251,12 +251,12 @@ class WebConnection:
             )
         return target.with_user(None)
 
-    async def _own_session(self) -> aiohttp.ClientSession:
+    async def _own_session(self, **_: object) -> aiohttp.ClientSession:
         if self._options.get_client is not None:
             return await self._options.get_client(**self._options.client)
         return self._session(**self._options.client)
 
-    async def _plain_session(self) -> aiohttp.ClientSession:
+    async def _plain_session(self, **_: object) -> aiohttp.ClientSession:
         return self._session()
 
     def _session(self, **arguments: Any) -> aiohttp.ClientSession:

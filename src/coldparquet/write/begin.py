@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from coldparquet.catalog.table_files import TableFiles
     from coldparquet.format.table_metadata import TableMetadata
     from coldparquet.format.txn import TableTransaction
-    from coldparquet.write.files import Access, TablePlace
+    from coldparquet.write.files import StoreAccess, TablePlace
 
 
 WriteMode: TypeAlias = Literal["error", "append", "overwrite", "ignore"]
@@ -123,7 +123,7 @@ async def begin_write(  # noqa: PLR0913 - mostly keyword arguments
     symbols: Collection[str] = (),
     options: WriteOptions | None = None,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    **access: Unpack[Access],
+    **access: Unpack[StoreAccess],
 ) -> TableWrite | None:
     """Begin a write whose tasks may run anywhere; :func:`~coldparquet.write.table.write_table` does all in one call.
 
@@ -180,7 +180,7 @@ async def partitioning_of(
     *,
     timestamp: str | None = None,
     partition_by: str | None = None,
-    **access: Unpack[Access],
+    **access: Unpack[StoreAccess],
 ) -> tuple[str, PartitionInterval]:
     """Return the column and interval by which to distribute rows to tasks before the write. 2 requests."""
     async with open_place(os.fspath(url), **access) as place:

@@ -87,7 +87,7 @@ NEVER_NULL_TAGS = frozenset({TypeTag.BOOLEAN, TypeTag.BYTE, TypeTag.SHORT, TypeT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredColumn:
+class ColumnStorage:
     """How one column is stored."""
 
     name: str
@@ -118,7 +118,7 @@ class StoredColumn:
         return pa.field(self.name, self.storage, nullable=not self.is_required, metadata=metadata)
 
 
-def columns_of_schema(schema: pa.Schema, *, timestamp: str | None) -> tuple[StoredColumn, ...]:
+def columns_of_schema(schema: pa.Schema, *, timestamp: str | None) -> tuple[ColumnStorage, ...]:
     """Decide how to store each column of new data."""
     if not schema.names or len(set(schema.names)) < len(schema.names):
         raise InvalidInputError(
@@ -136,7 +136,7 @@ def columns_of_schema(schema: pa.Schema, *, timestamp: str | None) -> tuple[Stor
     )
 
 
-def column_of_file(sidecar: Sidecar, leaf: SchemaLeaf, index: int) -> StoredColumn:
+def column_of_file(sidecar: Sidecar, leaf: SchemaLeaf, index: int) -> ColumnStorage:
     """Say how a column of an existing file is stored; its decimals are of fixed length, or the caller refuses them."""
     type_ = sidecar.column_type(index)
     storage = arrow_type(type_, text=TEXT_AS_STORED)
@@ -146,7 +146,7 @@ def column_of_file(sidecar: Sidecar, leaf: SchemaLeaf, index: int) -> StoredColu
         storage = pa.binary()
     elif type_.tag is TypeTag.SYMBOL:
         storage = DICTIONARY_TYPE
-    return StoredColumn(
+    return ColumnStorage(
         name=leaf.name,
         type_code=sidecar.column(index).type_code,
         id=leaf.field_id,
@@ -156,8 +156,8 @@ def column_of_file(sidecar: Sidecar, leaf: SchemaLeaf, index: int) -> StoredColu
 
 
 def with_symbols(
-    columns: Sequence[StoredColumn], symbols: Mapping[str, Sequence[str] | pa.Array[Any]]
-) -> tuple[StoredColumn, ...]:
+    columns: Sequence[ColumnStorage], symbols: Mapping[str, Sequence[str] | pa.Array[Any]]
+) -> tuple[ColumnStorage, ...]:
     """Attach the table's symbols to columns."""
     of_column = {name: _symbol_array(name, values) for name, values in symbols.items()}
     known = {column.name for column in columns if column.tag is TypeTag.SYMBOL}
@@ -169,7 +169,7 @@ def with_symbols(
     return tuple(replace(column, symbols=of_column.get(column.name, column.symbols)) for column in columns)
 
 
-def designated_index(columns: Sequence[StoredColumn]) -> int | None:
+def designated_index(columns: Sequence[ColumnStorage]) -> int | None:
     """Return the position of the designated timestamp among columns of new data."""
     return next(
         (
@@ -222,7 +222,7 @@ _TIMESTAMP_CODES = {
 }
 
 
-def _column(field: pa.Field[Any], id_: int, *, is_designated: bool) -> StoredColumn:
+def _column(field: pa.Field[Any], id_: int, *, is_designated: bool) -> ColumnStorage:
     type_code = _stated_code(field) or _code_of_arrow_type(field.type)
     if type_code == UNKNOWN_TYPE_CODE:
         raise InvalidInputError(
@@ -240,7 +240,7 @@ def _column(field: pa.Field[Any], id_: int, *, is_designated: bool) -> StoredCol
                 field=field.name,
             )
         type_code |= DESIGNATED_BIT
-    return StoredColumn(
+    return ColumnStorage(
         name=field.name,
         type_code=int(type_code),  # not an enum: members are slow to find in a range
         id=id_,

@@ -253,7 +253,7 @@ class TablePlace:
     store_options: StoreOptions
 
 
-class Access(TypedDict, total=False):
+class StoreAccess(TypedDict, total=False):
     """How a store is reached, as the functions that write in steps take it."""
 
     storage_options: Mapping[str, Any] | None

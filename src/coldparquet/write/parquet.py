@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from coldparquet.write.columns import StoredColumn
+    from coldparquet.write.columns import ColumnStorage
     from coldparquet.write.options import Encoding, WriteOptions
 
 
@@ -69,7 +69,7 @@ def write_row_groups(  # noqa: PLR0913 - mostly keyword arguments
     pass_on: Callable[[bytes], None],
     row_groups: Iterable[pa.Table],
     *,
-    columns: Sequence[StoredColumn],
+    columns: Sequence[ColumnStorage],
     options: WriteOptions,
     sorted_by: int | None,
     questdb_json: str,
@@ -137,7 +137,7 @@ def _advance(file: pa.PythonFile, start: int) -> None:
         file.write(memoryview(_MADE_UP)[:missing_bytes])
 
 
-def _completed(footer: bytes, columns: Sequence[StoredColumn], array_nulls: Sequence[dict[int, int]]) -> bytes:
+def _completed(footer: bytes, columns: Sequence[ColumnStorage], array_nulls: Sequence[dict[int, int]]) -> bytes:
     """Correct what pyarrow cannot write: digits of decimals, and the nulls of arrays."""
     precisions = {
         index: decimal_precision_scale(column.type_code)[0]
@@ -150,7 +150,7 @@ def _completed(footer: bytes, columns: Sequence[StoredColumn], array_nulls: Sequ
 
 
 def _settings(
-    first_rows: pa.Table, columns: Sequence[StoredColumn], options: WriteOptions, sorted_by: int | None
+    first_rows: pa.Table, columns: Sequence[ColumnStorage], options: WriteOptions, sorted_by: int | None
 ) -> dict[str, Any]:
     """Return the arguments of pyarrow's writer."""
     encodings = {
@@ -186,7 +186,7 @@ def _settings(
     }
 
 
-def questdb_json(columns: Sequence[StoredColumn], *, ascii_columns: Sequence[int] = ()) -> str:
+def questdb_json(columns: Sequence[ColumnStorage], *, ascii_columns: Sequence[int] = ()) -> str:
     """Describe columns as QuestDB does in the footer of its files."""
     return encode_questdb_json(
         QuestdbMetadata(
@@ -206,7 +206,7 @@ def questdb_json(columns: Sequence[StoredColumn], *, ascii_columns: Sequence[int
     )
 
 
-def check_options(columns: Sequence[StoredColumn], options: WriteOptions) -> None:
+def check_options(columns: Sequence[ColumnStorage], options: WriteOptions) -> None:
     """Check that the options fit the columns."""
     by_name = {column.name: column for column in columns}
     for name in options.named_columns() - set(by_name):
@@ -242,7 +242,7 @@ def _allowed_encodings(tag: TypeTag) -> tuple[Encoding, ...]:
     return ("plain", "dictionary", "delta", "byte_stream_split")
 
 
-def _usual_encoding(column: StoredColumn, first_rows: pa.Table, index: int, sorted_by: int | None) -> Encoding:
+def _usual_encoding(column: ColumnStorage, first_rows: pa.Table, index: int, sorted_by: int | None) -> Encoding:
     if column.tag is TypeTag.SYMBOL:
         return "dictionary"
     if index == sorted_by:
@@ -382,13 +382,13 @@ def _ragged(column: str, row: int, why: str) -> InvalidInputError:
     )
 
 
-def stored_table(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
+def stored_table(rows: pa.Table, columns: Sequence[ColumnStorage]) -> pa.Table:
     """Convert the rows of one row group for the Parquet writer."""
     arrays = [_stored_array(rows.column(column.name), column) for column in columns]
     return pa.Table.from_arrays(arrays, schema=pa.schema([column.arrow_field() for column in columns]))
 
 
-def _stored_array(values: pa.ChunkedArray[Any], column: StoredColumn) -> Any:
+def _stored_array(values: pa.ChunkedArray[Any], column: ColumnStorage) -> Any:
     try:
         values.validate(full=True)  # text that is not UTF-8 would be stored unchanged and be unreadable
         array = _converted(_in_one_piece(values), column)
@@ -409,7 +409,7 @@ def _stored_array(values: pa.ChunkedArray[Any], column: StoredColumn) -> Any:
     return array
 
 
-def _converted(array: Any, column: StoredColumn) -> Any:
+def _converted(array: Any, column: ColumnStorage) -> Any:
     if column.tag is TypeTag.ARRAY:
         dimensions = array_dimensions(column.type_code)
         return encode_raw_arrays(exact_cast(array, _list_type(dimensions)), dimensions=dimensions, column=column.name)
@@ -422,7 +422,7 @@ def _converted(array: Any, column: StoredColumn) -> Any:
     return exact_cast(array, column.storage)
 
 
-def _symbols(values: Any, column: StoredColumn) -> Any:
+def _symbols(values: Any, column: ColumnStorage) -> Any:
     """Encode strings with a dictionary: of the distinct values, or of the table's symbols up to the last used one."""
     if column.symbols is None:
         # Encode again even if they have a dictionary: it may hold one value twice, or values that no row has.

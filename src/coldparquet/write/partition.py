@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar_writer import SidecarContent
     from coldparquet.options import StoreOptions
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.write.columns import StoredColumn
+    from coldparquet.write.columns import ColumnStorage
     from coldparquet.write.footer_edit import FooterBytes
     from coldparquet.write.rows import Rows
 
@@ -142,7 +142,7 @@ class KeptMetadata:
 class StoredRows:
     """The rows of a partition as they are stored."""
 
-    columns: Sequence[StoredColumn]
+    columns: Sequence[ColumnStorage]
     timestamp: int | None
     """Index of the designated timestamp, by which the rows must be in ascending order; None for no order."""
     row_groups: Iterable[pa.Table]

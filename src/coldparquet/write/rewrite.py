@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from coldparquet.scan.stream import BatchStream
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.checked import CheckedStore
-    from coldparquet.write.columns import StoredColumn
+    from coldparquet.write.columns import ColumnStorage
     from coldparquet.write.options import WriteOptions
     from coldparquet.write.partition import CarriedFile, WrittenPartition
 
@@ -125,7 +125,7 @@ def _batches(
         yield from rows.to_batches()
 
 
-def _stored(rows: pa.Table, columns: Sequence[StoredColumn]) -> pa.Table:
+def _stored(rows: pa.Table, columns: Sequence[ColumnStorage]) -> pa.Table:
     """Convert rows for the Parquet writer; arrays are already encoded as byte strings."""
     is_raw = [
         column.tag is TypeTag.ARRAY and pa.types.is_binary(rows.schema.field(column.name).type) for column in columns
@@ -175,7 +175,7 @@ class RewriteSource:
 
     location: PartitionLocation
     kept: KeptMetadata
-    columns: tuple[StoredColumn, ...]
+    columns: tuple[ColumnStorage, ...]
     """How all columns of the file are stored, including those that the table has since dropped."""
     bloom_columns: tuple[str, ...]
     """Columns that have bloom filters."""
@@ -289,6 +289,7 @@ def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOpti
         output_columns=columns,
         predicate_text=None,
         predicate=None,
+        predicate_columns=(),
         limit=None,
     )
     fields = [arrow_field(column.name, column.readable_type, text=PLAIN_TEXT) for column in columns]
@@ -349,7 +350,7 @@ def _check_order(sidecar: Sidecar) -> None:
         )
 
 
-def _stored_column(sidecar: Sidecar, footer: PartitionFooter, index: int) -> StoredColumn:
+def _stored_column(sidecar: Sidecar, footer: PartitionFooter, index: int) -> ColumnStorage:
     descriptor = sidecar.column(index)
     leaf = footer.parsed.leaves[index]
     is_questdb = footer.questdb is not None

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from coldparquet.format.table_metadata import MetadataColumn
     from coldparquet.table import Table
     from coldparquet.write.begin import TableShape, TableWrite
-    from coldparquet.write.files import Access, LocalFiles, TablePlace
+    from coldparquet.write.files import LocalFiles, StoreAccess, TablePlace
     from coldparquet.write.rows import Rows
 
 
@@ -178,7 +178,7 @@ async def stage_rows(
     attempt: int,
     clustered: bool,
     files: LocalFiles | None = None,
-    **access: Unpack[Access],
+    **access: Unpack[StoreAccess],
 ) -> tuple[StagedPart, ...]:
     """Write the rows of one task: one directory for each of their partitions.
 
@@ -229,7 +229,7 @@ async def join_parts(
     *,
     attempt: int,
     files: LocalFiles | None = None,
-    **access: Unpack[Access],
+    **access: Unpack[StoreAccess],
 ) -> tuple[StagedPart, ...]:
     """Merge the parts of each partition, and the rows that the table has for it, into one.
 
@@ -253,7 +253,7 @@ async def join_parts(
 
 @asynccontextmanager
 async def _open_stager(
-    write: TableWrite, version: int, *, has_all_rows: bool, files: LocalFiles | None, **access: Unpack[Access]
+    write: TableWrite, version: int, *, has_all_rows: bool, files: LocalFiles | None, **access: Unpack[StoreAccess]
 ) -> AsyncIterator[_Stager]:
     """Open the table for a block. Requests: those of opening it where existing rows must stay, and of symbol keys."""
     async with AsyncExitStack() as opened:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from coldparquet.options import StoreOptions
     from coldparquet.storage.base import ObjectStore
     from coldparquet.write.begin import TableShape, TableWrite, WriteMode
-    from coldparquet.write.files import Access, LocalFiles, TablePlace
+    from coldparquet.write.files import LocalFiles, StoreAccess, TablePlace
     from coldparquet.write.options import WriteOptions
     from coldparquet.write.rows import Rows
     from coldparquet.write.stage import StagedPart
@@ -167,7 +167,7 @@ async def write_table(  # noqa: PLR0913 - mostly keyword arguments
         AccessError: Writing is not permitted.
         StorageError: The disk or the store failed.
     """
-    access: Access = {"storage_options": storage_options, "store_options": store_options, "store": store}
+    access: StoreAccess = {"storage_options": storage_options, "store_options": store_options, "store": store}
     url = os.fspath(url)
     schema, batches = schema_and_batches(rows)
     write = await begin_write(
@@ -197,7 +197,7 @@ async def commit_write(
     parts: Sequence[StagedPart],
     *,
     files: LocalFiles | None = None,
-    **access: Unpack[Access],
+    **access: Unpack[StoreAccess],
 ) -> WrittenTable:
     """Commit all parts of a write to the table at once, and remove what else the write has made.
 
@@ -256,7 +256,7 @@ async def commit_write(
     )
 
 
-async def abort_write(write: TableWrite, **access: Unpack[Access]) -> None:
+async def abort_write(write: TableWrite, **access: Unpack[StoreAccess]) -> None:
     """Remove everything that a write has made and not committed. None of its tasks may still be running.
 
     Requests: 1 that reads `_txn`, and those of :func:`~coldparquet.write.versions.release_versions`.

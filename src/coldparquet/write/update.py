@@ -38,7 +38,7 @@ from coldparquet.format.type_codes import is_decimal
 from coldparquet.storage.local import LocalStore, translated_errors
 from coldparquet.storage.open import open_store
 from coldparquet.storage.urls import shown_url
-from coldparquet.write.columns import StoredColumn, column_of_file, with_symbols
+from coldparquet.write.columns import ColumnStorage, column_of_file, with_symbols
 from coldparquet.write.files import LocalFiles, exclusive_lock
 from coldparquet.write.footer_edit import FooterBytes, KeptRowGroup, NewRowGroup, splice_footers, with_schema_of
 from coldparquet.write.options import WriteOptions
@@ -82,7 +82,7 @@ class ExistingPartition:
     """The committed snapshot."""
     footer: FooterBytes
     """The footer that this snapshot describes."""
-    columns: tuple[StoredColumn, ...]
+    columns: tuple[ColumnStorage, ...]
 
     @property
     def timestamp(self) -> int | None:
@@ -203,7 +203,7 @@ def _check_order(sidecar: Sidecar) -> None:
         )
 
 
-def _stored_column(sidecar: Sidecar, leaf: SchemaLeaf, index: int) -> StoredColumn:
+def _stored_column(sidecar: Sidecar, leaf: SchemaLeaf, index: int) -> ColumnStorage:
     if leaf.max_rep_level or leaf.physical_type is PhysicalType.INT96:
         raise _unsupported(sidecar, leaf.name, "it is stored as a nested list or as INT96")
     if is_decimal(sidecar.column_type(index).tag) and leaf.physical_type is not PhysicalType.FIXED_LEN_BYTE_ARRAY:
@@ -211,7 +211,7 @@ def _stored_column(sidecar: Sidecar, leaf: SchemaLeaf, index: int) -> StoredColu
     return column_of_file(sidecar, leaf, index)
 
 
-def _check_symbols(sidecar: Sidecar, columns: Sequence[StoredColumn]) -> None:
+def _check_symbols(sidecar: Sidecar, columns: Sequence[ColumnStorage]) -> None:
     for index, column in enumerate(columns):
         if sidecar.column(index).local_key_is_global and column.symbols is None:
             raise _unsupported(

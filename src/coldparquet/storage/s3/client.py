@@ -18,19 +18,17 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlsplit
 
-import aiohttp
 from botocore.exceptions import BotoCoreError
 from yarl import URL
 
 from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
 from coldparquet.options import StoreOptions
 from coldparquet.storage.http import (
-    READ_BUFFER_BYTES,
     USER_AGENT,
     HttpCall,
     HttpClient,
-    connector,
     environment_proxy,
+    plain_session,
 )
 from coldparquet.storage.http_errors import EXPIRED_CODES, Refusal, refusal_error
 from coldparquet.storage.s3.identity import (
@@ -46,6 +44,8 @@ from coldparquet.storage.s3.identity import (
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+
+    import aiohttp
 
     from coldparquet.storage.base import Answer
     from coldparquet.storage.s3.identity import S3Options
@@ -135,7 +135,7 @@ class S3Connection:
         """See :attr:`~coldparquet.storage.base.ObjectStore.identity`."""
         self._store_options = store_options or StoreOptions()
         self._client = HttpClient(
-            self._new_session, label="S3", store_options=self._store_options, class_header="x-amz-storage-class"
+            self._session, label="S3", store_options=self._store_options, class_header="x-amz-storage-class"
         )
         self._resolving = asyncio.Lock()
         self._account: S3Account | None = None
@@ -254,7 +254,7 @@ class S3Connection:
                 self._use(renewed)
             return is_other
 
-    async def _new_session(self) -> aiohttp.ClientSession:
+    async def _session(self, *, is_hedge: bool) -> aiohttp.ClientSession:
         account = await self._resolved()
         # Reading a bundle of authorities takes a tenth of a second: off the loop, and never for plain http.
         is_plain = (account.endpoint_url or "").startswith("http://")
@@ -262,13 +262,8 @@ class S3Connection:
         bundle = verify if isinstance(verify, str) else account.ca_bundle
         tls: bool | ssl.SSLContext = verify is not False  # True checks certificates against the system's authorities
         if tls and bundle is not None and not is_plain:
-            tls = await asyncio.to_thread(_trusting, bundle, state_of_file(bundle))
-        return aiohttp.ClientSession(
-            connector=connector(tls),
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=READ_BUFFER_BYTES,
-        )
+            tls = await asyncio.to_thread(lambda path: _trusting(path, state_of_file(path)), bundle)
+        return plain_session(tls, is_hedge=is_hedge)
 
 
 def _has_other_credentials(before: S3Account, after: S3Account) -> bool:
