@@ -219,6 +219,18 @@ async def test_an_identity_that_the_store_refuses_is_not_kept(
     assert await read(bucket) == b"0123456789"
 
 
+async def test_what_a_program_tells_for_ever_is_asked_for_each_time(
+    bucket: ColdStoreServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answer = tmp_path / "answer"
+    configure(monkeypatch, tmp_path, config=f"[default]\ncredential_process = cat {answer}\n", credentials="")
+    answer.write_text(f'{{"Version": 1, "AccessKeyId": "process", "SecretAccessKey": "{SECRET}"}}')
+    assert await read(bucket) == b"0123456789"
+    answer.write_text('{"Version": 1, "AccessKeyId": "process", "SecretAccessKey": "another secret"}')
+    with pytest.raises(AccessError):
+        await read(bucket)
+
+
 def _kept() -> int:
     return len(identity._accounts)
 

@@ -31,11 +31,6 @@ class ObjectStore(Protocol):
         ...
 
     @property
-    def identity(self) -> str:
-        """Digest of the credentials of its requests: what was fetched with some is not shown to others. Empty if unknown."""
-        ...
-
-    @property
     def has_storage_classes(self) -> bool:
         """Whether objects may lie in classes of their own, so that :meth:`info` is worth asking before a read."""
         ...
@@ -261,11 +256,6 @@ class PlainStore:
     has_version_listings = False
     has_spare_connections = False
 
-    @property
-    def identity(self) -> str:
-        """Empty."""
-        return ""
-
     async def infos_at_hand(self, paths: Sequence[str]) -> tuple[ObjectInfo | None, ...] | None:  # noqa: ARG002 - unused
         """Tell nothing: it takes requests."""
         return None
@@ -346,11 +336,6 @@ class StoreWrapper:
     def label(self) -> str:
         """Label of the store within."""
         return self._store.label
-
-    @property
-    def identity(self) -> str:
-        """Identity of the store within."""
-        return self._store.identity
 
     @property
     def has_storage_classes(self) -> bool:

@@ -10,7 +10,7 @@ from coldparquet.storage.base import OBJECT_WRITES, StoreWrapper
 from coldparquet.storage.checksums import check_whole
 from coldparquet.storage.refusals import object_changed
 from coldparquet.storage.requests import is_lasting_etag
-from coldparquet.storage.versions import Versions
+from coldparquet.storage.versions import AS_IT_IS, Versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,14 +58,14 @@ class CheckedStore(StoreWrapper):
             if stored is not None:
                 await check_whole(fetched.data, stored, path=request.path)
         if found_etag is not None:
-            known.pin(kind, found_etag)
+            known.confirm(kind, found_etag)
         return fetched
 
     async def info(self, path: str) -> ObjectInfo:
         """Tell what is known about one object, and pin it to an object store's version. 1 request."""
         found = await super().info(path)
         if is_lasting_etag(found.etag):
-            self.versions.pin(path, found.etag)
+            self.versions.of(path).confirm(AS_IT_IS, found.etag)
             if found.checksum is not None:
                 self.versions.of(path).checksums[found.etag] = found.checksum
         return found

@@ -74,6 +74,9 @@ _USE_NOTED_S = 3600
 _LONGEST_WAIT_S = 1.0
 """Longest wait for other processes; after it nothing is found or kept."""
 
+_MOST_ATTEMPTS = 3
+"""After so many waits in a row for one write, all that is queued is given up: other processes keep the file."""
+
 _MOST_QUEUED, _MOST_QUEUED_BYTES = 1_024, 64 * MIB
 """What may wait to be written. What would be more is not kept: neither answers nor memory wait for a slow disk."""
 
@@ -152,7 +155,7 @@ class _Queue:
     """What waits to be written, in order, and the thread that does it. The thread ends where nothing is left.
 
     Args:
-        write: Writes one; False where other processes use the file for too long: then all that waits is dropped.
+        write: Writes one; False where other processes use the file for too long.
     """
 
     def __init__(self, write: Callable[[_Write], bool]) -> None:
@@ -199,17 +202,22 @@ class _Queue:
             return dropped_count
 
     def _write_all(self) -> None:
+        attempts = 0
         while (write := self._next()) is not None:
-            is_written = False
+            is_written, attempts = False, attempts + 1
             try:
                 is_written = self._write(write)
+            except BaseException:
+                attempts = _MOST_ATTEMPTS
+                raise
             finally:
                 with self.lock:
                     if is_written:
                         self._waiting_bytes -= self._waiting.popleft().size_bytes
-                    else:
+                        attempts = 0
+                    elif attempts == _MOST_ATTEMPTS:
                         self._drop()
-            if not is_written:
+            if attempts == _MOST_ATTEMPTS:
                 return
 
     def _next(self) -> _Write | None:

@@ -228,6 +228,9 @@ class S3Account:
     """None sends unsigned requests."""
 
 
+_FOLLOWED_METHODS = {"explicit", "env", "shared-credentials-file", "config-file", "boto-config"}
+"""Ways of botocore to credentials that are in the options, in the environment or in a file that is looked at."""
+
 _MOST_ACCOUNTS = 32
 """Kept by a process; those that were looked up longest ago go first."""
 
@@ -236,13 +239,6 @@ _accounts: dict[S3Options, tuple[object, S3Account]] = {}
 
 if hasattr(os, "register_at_fork"):  # another thread may have held a lock of the credentials, which a child never gets
     os.register_at_fork(after_in_child=_accounts.clear)
-
-
-def identity_of(options: S3Options) -> str:
-    """Return a digest of the credentials or, where they are not given, of all that decides which ones are looked up."""
-    given = (options.key, options.secret, options.token, options.profile, options.anonymous)
-    surroundings = None if options.key or options.anonymous else _surroundings()
-    return sha256(repr((given, surroundings)).encode(errors="surrogatepass")).hexdigest()
 
 
 def known_account(options: S3Options) -> S3Account | None:
@@ -280,13 +276,19 @@ def resolve_account(options: S3Options) -> S3Account:
     except BotoCoreError as error:
         failure = _credentials_failed(error)
     else:
-        _accounts.pop(options, None)
-        _accounts[options] = surroundings, account
+        forget_account(options)
+        if _are_followed(account.credentials):
+            _accounts[options] = surroundings, account
         for oldest in list(_accounts)[:-_MOST_ACCOUNTS]:
             forget_account(oldest)
         return account
     # Raised out here so that botocore's exception, whose text may quote a credential process, is not its context.
     raise failure
+
+
+def _are_followed(credentials: Credentials | None) -> bool:
+    """Tell whether new credentials in the same place will be noticed: those that a program or a service told for ever will not."""
+    return credentials is None or hasattr(credentials, "refresh_needed") or credentials.method in _FOLLOWED_METHODS
 
 
 def _looked_up(options: S3Options) -> S3Account:
@@ -409,7 +411,7 @@ def _configured_endpoint(scoped: dict[str, Any], full: dict[str, Any]) -> str | 
     url = (
         os.environ.get("AWS_ENDPOINT_URL_S3")
         or os.environ.get("AWS_ENDPOINT_URL")
-        or services.get("s3", {}).get("endpoint_url")
+        or (services["s3"].get("endpoint_url") if isinstance(services.get("s3"), dict) else None)
         or scoped.get("endpoint_url")
     )
     return check_endpoint_url(url) if url else None

@@ -76,11 +76,6 @@ class S3Store(PlainStore):
         """``s3 (eu-west-1)`` or ``s3 (http://127.0.0.1:9000)``."""
         return self._connection.label
 
-    @property
-    def identity(self) -> str:
-        """Digest of the credentials, or of where they are looked up."""
-        return self._connection.identity
-
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range, clipped at the end of the object. 1 request. See :class:`ObjectStore` for the errors."""
         headers = range_headers(request)
