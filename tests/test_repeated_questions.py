@@ -161,7 +161,7 @@ def write_day(root: Path, day: str, first: float) -> None:
     start = np.datetime64(day, "us")
     times = start + np.arange(100) * np.timedelta64(1, "s")
     prices = first + np.arange(100.0)
-    pq.write_table(pa.table({"ts": times, "price": prices}), path, use_dictionary=False, compression="NONE")
+    pq.write_table(pa.table({"ts": times, "price": prices}), path, use_dictionary=False, compression="none")
 
 
 def sent(server: ColdStoreServer, operation: str) -> int:
