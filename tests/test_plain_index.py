@@ -24,7 +24,11 @@ FIRST = datetime(2024, 1, 1, tzinfo=UTC)
 DAY_US = 86_400_000_000
 OPENING = {"GET _txn": 1, "GET _meta": 1, "GET _catalogue": 1, "GET _pm": 1, "GET _pages": 1}
 """Asked for in the table's directory, in the first round trip, beside its listing."""
-SMALL = pa.schema([pa.field("ts", pa.timestamp("us", tz="UTC"), nullable=False), pa.field("price", pa.float64())])
+FIELDS: list[pa.Field[Any]] = [
+    pa.field("ts", pa.timestamp("us", tz="UTC"), nullable=False),
+    pa.field("price", pa.float64()),
+]
+SMALL = pa.schema(FIELDS)
 
 
 def day(number: int) -> str:
@@ -47,7 +51,7 @@ async def index(server: ColdStoreServer, table: str, *flags: str) -> str:
 
 async def write_small_days(bucket: Path) -> None:
     for number in range(365):
-        rows = pa.table([times(number, 50), np.arange(50.0)], SMALL)
+        rows = pa.table({"ts": times(number, 50), "price": np.arange(50.0)}, schema=SMALL)
         path = bucket / "year" / day(number)
         path.mkdir(parents=True)
         pq.write_table(rows, path / "data.parquet", sorting_columns=[pq.SortingColumn(0)])
@@ -147,7 +151,7 @@ async def test_thirty_seconds_of_a_large_day(tmp_path: Path) -> None:
 async def test_what_is_not_wanted_is_not_written(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
     for number in range(4):
-        rows = pa.table([times(number, 50), np.arange(50.0)], SMALL)
+        rows = pa.table({"ts": times(number, 50), "price": np.arange(50.0)}, schema=SMALL)
         (bucket / "few" / day(number)).mkdir(parents=True)
         pq.write_table(rows, bucket / "few" / day(number) / "data.parquet", sorting_columns=[pq.SortingColumn(0)])
     with ColdStoreServer(tmp_path) as server:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import multiprocessing
 import shutil
 import sqlite3
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ import coldparquet as cp
 from coldparquet.catalog import caches
 from coldparquet.maintenance.index import index_table
 from coldparquet.storage import disk_cache
+from coldparquet.storage.s3.store import S3Store
 from coldparquet.table import Table
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.blooms import file_with_blooms
@@ -130,20 +131,73 @@ async def test_what_was_replaced_meanwhile_is_fetched_by_a_table_that_is_opened_
     assert fetched == {f"{CHANGED_LATER}/data.parquet"}
 
 
-@pytest.mark.parametrize(
-    "other", [{"key": "another"}, {"token": "another"}, {"anon": True, "key": None, "secret": None}], ids=str
-)
-async def test_what_was_fetched_with_some_credentials_is_not_shown_to_others(
-    server: ColdStoreServer, other: dict[str, object]
+async def test_what_was_fetched_with_some_credentials_is_not_shown_to_others(table_path: Path) -> None:
+    with ColdStoreServer(table_path.parents[1], ColdStoreOptions(secret_key=SECRET)) as server:
+        async with opened(server) as table:
+            await answers(table)
+        for other in ({"secret": "another"}, {"anon": True, "key": None, "secret": None}):
+            given = {**server.storage_options, **other}
+            with pytest.raises(cp.errors.AccessError):
+                async with cp.open_partition(f"{URL}/{CHANGED_LATER}", storage_options=given) as partition:
+                    await partition.scan(["price"]).to_arrow()
+
+
+DAYS = [f"2024-{month:02}-{day:02}" for month in (1, 7) for day in range(1, 11)]
+
+
+@pytest.fixture
+async def days(tmp_path: Path) -> AsyncIterator[ColdStoreServer]:
+    """Serve a table of days, without a ``_txn``, of which metadata cannot count ``price > 1``."""
+    for day in DAYS:
+        write_day(tmp_path, day, 0.0)
+    await index_table(tmp_path / "bucket" / "trades")
+    with ColdStoreServer(tmp_path) as running:
+        yield running
+
+
+def write_day(root: Path, day: str, first: float) -> None:
+    path = root / "bucket" / "trades" / day / "data.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    start = np.datetime64(day, "us")
+    times = start + np.arange(100) * np.timedelta64(1, "s")
+    prices = first + np.arange(100.0)
+    pq.write_table(pa.table({"ts": times, "price": prices}), path, use_dictionary=False, compression="NONE")
+
+
+def sent(server: ColdStoreServer, operation: str) -> int:
+    return sum(served.operation == operation for served in server.requests)
+
+
+async def test_an_old_listing_shows_no_row_of_a_version_that_was_replaced(
+    days: ColdStoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(server) as table:
-        await table.scan(["price"]).to_arrow()
-    server.reset()
-    given = {**server.storage_options, "secret": SECRET, **other}
-    async with cp.open_table(URL, storage_options=given) as table:
-        await table.scan(["price"]).to_arrow()
-    fetched = {path.split("/")[1] for _, path, received_bytes in partition_requests(server) if received_bytes}
-    assert fetched >= {"data.parquet", "_pm"}
+    list_between, listings = S3Store.list_between, list[object]()
+
+    async def remembered(*arguments: Any, **keywords: Any) -> object:
+        listings.append(await list_between(*arguments, **keywords))
+        return listings[0]
+
+    monkeypatch.setattr(S3Store, "list_between", remembered)
+    async with cp.open_table(URL, storage_options=days.storage_options) as table:
+        assert (await table.scan(["price"]).to_arrow()).num_rows == 100 * len(DAYS)
+    write_day(tmp_path, DAYS[3], 1_000.0)
+    async with cp.open_table(URL, storage_options=days.storage_options) as table:
+        with pytest.raises(cp.errors.ObjectChangedError):
+            await table.scan(["price"]).to_arrow()
+    assert listings
+
+
+async def test_storage_classes_are_listed_only_where_little_else_lies_between(days: ColdStoreServer) -> None:
+    near, far = DAYS[:10] + DAYS[10:13], [DAYS[place] for place in range(0, 20, 7)]
+    async with cp.open_table(URL, storage_options=days.storage_options) as table:
+        days.reset()
+        assert await table.scan(where="price > 1").count() == 98 * len(DAYS)
+        assert (sent(days, "HeadObject"), sent(days, "ListObjectsV2")) == (0, 1)
+    for names, heads in ((near, 13), (far, 3)):
+        async with cp.open_partitions(URL, names, storage_options=days.storage_options) as table:
+            days.reset()
+            assert await table.scan(where="price > 1").count() == 98 * len(names)
+            assert (sent(days, "ListObjectsV2"), sent(days, "HeadObject") <= heads) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -160,18 +214,17 @@ async def test_what_the_process_keeps_can_be_cleared_or_not_used(
         forget()
 
 
-def test_a_forked_child_begins_with_nothing(server: ColdStoreServer) -> None:
-    with cp.sync.open_table(URL, storage_options=server.storage_options) as table:
-        table.scan(["price"]).to_arrow()
-    held = caches.PROCESS_RANGES.held_bytes
-    assert held
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forks with threads
-        child = os.fork()
-    if child == 0:
-        os._exit(0 if caches.PROCESS_RANGES.held_bytes == 0 and caches.PROCESS_SIDECARS.held_bytes == 0 else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert caches.PROCESS_RANGES.held_bytes == held
+def held_bytes() -> int:
+    return caches.PROCESS_RANGES.held_bytes + caches.PROCESS_SIDECARS.held_bytes
+
+
+async def test_a_forked_child_begins_with_nothing(server: ColdStoreServer) -> None:
+    async with opened(server) as table:
+        await table.scan(["price"]).to_arrow()
+    held = held_bytes()
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert await asyncio.to_thread(pool.apply, held_bytes) == 0
+    assert held_bytes() == held > 0
 
 
 async def test_what_a_closer_look_fetched_is_not_fetched_again(tmp_path: Path) -> None:

@@ -154,10 +154,11 @@ class StoreOptions:
 
     cache_limit_bytes: int | None = None
     """Memory for fetched ranges, so that a repeated question fetches no data. None: 128 MiB that all tables share which the
-    process opens by S3 URLs, also when a table is opened anew, and 64 MiB for a table in another store. A number is the
-    table's own memory, which ends with it; 0 keeps nothing. What was fetched with some credentials is not shown to others,
-    and each object is still validated when a table is opened. Scans larger than the memory bypass it. It comes on top of
-    ``ReadOptions.memory_limit_bytes``; :func:`coldparquet.clear_caches` frees it. Local files are never kept."""
+    process opens by S3 and web URLs, also when a table is opened anew, and 64 MiB for a table in another store. A number is
+    the table's own memory, which ends with it; 0 keeps nothing. A table that is opened anew uses what is kept of an object
+    only after the store has answered a request of its own about that object, with the same version. Scans larger than the
+    memory bypass it. It comes on top of ``ReadOptions.memory_limit_bytes``; :func:`coldparquet.clear_caches` frees it. Local
+    files are never kept."""
 
     cache_directory: str | None = None
     """Directory that keeps sidecars and fetched ranges between runs, shared by all processes; None keeps nothing. Only

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import coldparquet as cp
 from coldparquet.errors import InvalidInputError
 from coldparquet.maintenance.pack import pack_table
+from coldparquet.storage.checked import read_whole
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.transfer import read_whole
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 from tests.support.random_tables import RandomTable, assert_identical, random_table

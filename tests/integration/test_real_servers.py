@@ -21,11 +21,11 @@ from coldparquet.errors import (
 )
 from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.storage.checked import read_whole
 from coldparquet.storage.checksums import WholeObjectCheck, check_whole
 from coldparquet.storage.open import open_store
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.storage.transfer import read_whole
 from coldparquet_testing.store_contract import CONTENT, StoreContract, request_for
 from tests.support.live_servers import LiveS3
 from tests.support.questdb_tables import copy_parquet_partitions

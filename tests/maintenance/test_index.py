@@ -324,3 +324,14 @@ async def test_an_archived_file_that_was_moved_after_its_sidecar_keeps_it(tmp_pa
     store.archive(path)
     (done,) = (await index_table("bucket/t", store=store)).partitions
     assert done.action == "failed"
+
+
+async def test_pages_of_an_archived_file_are_left_for_later(tmp_path: Path) -> None:
+    data = next(copy_parquet_partitions("interval_day", tmp_path).glob("*/data.parquet")).read_bytes()
+    path = "bucket/t/2024-02-27.4/data.parquet"
+    store = ArchiveStore()
+    await store.put(path, data, overwrite=True)
+    await index_table("bucket/t", store=store)
+    store.archive(path)
+    (done,) = (await index_table("bucket/t", store=store, pages=True)).partitions
+    assert (done.action, done.pages and done.pages.action) == ("kept", "skipped")

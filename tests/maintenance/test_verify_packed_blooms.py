@@ -23,8 +23,8 @@ from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.packed_entries import read_blooms
 from coldparquet.maintenance.verify import VerifyReport, verify_table
 from coldparquet.pipelines import VerifyJob, run_pipeline
+from coldparquet.storage.checked import read_whole
 from coldparquet.storage.log import TraceStore
-from coldparquet.storage.transfer import read_whole
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition import write_partition
 from coldparquet_testing.simulator import ColdStoreServer

@@ -24,9 +24,9 @@ from coldparquet.maintenance.verify import verify_table
 from coldparquet.publish import PublishOptions, PublishReport, publish_table
 from coldparquet.publish.native import NativeConverter
 from coldparquet.storage.base import ObjectStore
+from coldparquet.storage.checked import read_whole
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.transfer import read_whole
 from coldparquet.write.compact import compact_table
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 from tests.support.table_copies import (

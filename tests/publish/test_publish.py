@@ -14,9 +14,9 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.txn import parse_txn
 from coldparquet.maintenance.index import index_table
 from coldparquet.publish import PublishOptions, PublishProgress, parse_storage_class_rule, publish_table
+from coldparquet.storage.checked import read_whole
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.transfer import read_whole
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, assert_same_rows, expected_rows
 from tests.support.table_copies import (
     NATIVE,

@@ -12,12 +12,12 @@ import pytest
 
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.publish import PublishOptions, publish_table
-from coldparquet.storage import transfer as upload
 from coldparquet.storage.base import ObjectStore, StoreWrapper
+from coldparquet.storage.checked import read_whole
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import Upload, UploadedPart
-from coldparquet.storage.transfer import read_whole
+from coldparquet.write import upload
 from coldparquet_testing.stores import DyingStore
 from tests.support.power_cut import few_or_all_points, tried
 from tests.support.questdb_tables import assert_same_rows, plain

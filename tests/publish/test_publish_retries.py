@@ -9,9 +9,10 @@ import pytest
 
 from coldparquet.errors import StorageError
 from coldparquet.publish import publish_table
-from coldparquet.storage import retry, transfer
+from coldparquet.storage import retry
 from coldparquet.storage.base import Answer, Call, StoreWrapper
 from coldparquet.storage.memory import MemoryStore
+from coldparquet.write import upload
 from tests.support.questdb_tables import assert_same_rows
 from tests.support.table_copies import TABLE, copy_table, expected_published_rows, read_rows
 
@@ -20,7 +21,7 @@ PATH = "bucket/db/t"
 
 @pytest.fixture(autouse=True)
 def _small_parts_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "PART_BYTES", 16 * 1024)
+    monkeypatch.setattr(upload, "PART_BYTES", 16 * 1024)
     monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.001)
 
 

@@ -21,10 +21,10 @@ from coldparquet.format.txn import TableTransaction, parse_txn, replace_partitio
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.publish import PublishOptions, publish_table
 from coldparquet.publish.destination import Manifest, manifest_name, parse_manifest
+from coldparquet.storage.checked import read_whole
 from coldparquet.storage.fsspec_store import FsspecStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.transfer import read_whole
 from tests.support.questdb_tables import GOLDEN, assert_same_rows
 from tests.support.table_copies import (
     NATIVE,

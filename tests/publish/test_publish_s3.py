@@ -10,10 +10,10 @@ import pytest
 
 from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.publish import PublishOptions, StorageClassRule, publish_table
-from coldparquet.storage import transfer
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.s3.store import S3Store
+from coldparquet.write import upload
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.stores import DyingStore
 from tests.support.questdb_tables import assert_same_rows
@@ -26,7 +26,7 @@ PATH = "bucket/db/t"
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ColdStoreServer]:
-    monkeypatch.setattr(transfer, "PART_BYTES", 16 * 1024)
+    monkeypatch.setattr(upload, "PART_BYTES", 16 * 1024)
     (tmp_path / "store" / "bucket").mkdir(parents=True)
     with ColdStoreServer(tmp_path / "store", ColdStoreOptions(secret_key=SECRET)) as server:
         yield server

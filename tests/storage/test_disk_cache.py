@@ -23,6 +23,7 @@ from coldparquet.storage import disk_cache
 from coldparquet.storage.cache import Cache, CachedStore, MemoryCache, digest_of
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.disk_cache import DiskCache
+from coldparquet.storage.disk_entries import write_missing
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 from tests.support.small_tables import QuotingStore
@@ -319,14 +320,14 @@ class Setting:
         self.trace = TraceStore(QuotingStore({"t/x": CONTENT}))
         memory = MemoryCache(0)
         self.store = CachedStore(CheckedStore(self.trace), Cache("range", str, memory=memory, disk=cache))
-        write_now = disk_cache._write_missing
+        write_now = write_missing
 
         def write_slowly(*arguments: Any) -> None:
             self.is_writing.set()
             assert self.may_write.wait(60)
             write_now(*arguments)
 
-        monkeypatch.setattr(disk_cache, "_write_missing", write_slowly)
+        monkeypatch.setattr(disk_cache, "write_missing", write_slowly)
 
     async def get(self, start: int) -> bytes:
         asked = RangeRequest(path="t/x", byte_range=ByteRange(start, start + 100), reason="test")

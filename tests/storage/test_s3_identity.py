@@ -20,6 +20,7 @@ from botocore.exceptions import BotoCoreError
 from coldparquet.errors import AccessError, ColdParquetError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.s3 import identity
+from coldparquet.storage.s3.parameters import parse_s3_options
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.store_contract import request_for
@@ -171,7 +172,7 @@ async def test_a_role_is_looked_up_once_and_again_when_its_credentials_are_over(
     for _ in range(3):
         await read(bucket)
     assert (len(sessions), len(machine.asked)) == (1, 1)
-    account = identity.known_account(identity.parse_s3_options({"endpoint_url": bucket.endpoint_url}))
+    account = identity.known_account(parse_s3_options({"endpoint_url": bucket.endpoint_url}))
     assert account is not None
     assert account.credentials is not None
     account.credentials._expiry_time = datetime.now(UTC) - timedelta(seconds=1)
@@ -219,6 +220,18 @@ async def test_an_identity_that_the_store_refuses_is_not_kept(
     assert await read(bucket) == b"0123456789"
 
 
+async def test_what_a_program_tells_for_ever_is_asked_for_each_time(
+    bucket: ColdStoreServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answer = tmp_path / "answer"
+    configure(monkeypatch, tmp_path, config=f"[default]\ncredential_process = cat {answer}\n", credentials="")
+    answer.write_text(f'{{"Version": 1, "AccessKeyId": "process", "SecretAccessKey": "{SECRET}"}}')
+    assert await read(bucket) == b"0123456789"
+    answer.write_text('{"Version": 1, "AccessKeyId": "process", "SecretAccessKey": "another secret"}')
+    with pytest.raises(AccessError):
+        await read(bucket)
+
+
 def _kept() -> int:
     return len(identity._accounts)
 
@@ -261,7 +274,7 @@ async def test_keys_that_are_stated_make_no_session(
     store = S3Store(storage_options=options)
     assert (await store.get(request_for("bucket/key", ByteRange(0, 5)))).data == b"01234"
     await store.aclose()
-    account = identity.known_account(identity.parse_s3_options(options))
+    account = identity.known_account(parse_s3_options(options))
     assert account is not None
     assert (account.region, account.endpoint_url) == ("eu-west-3", bucket.endpoint_url)
     assert sessions == []
@@ -293,9 +306,9 @@ def test_the_configuration_is_read_as_a_session_of_botocore_reads_it(
         scoped = session.get_scoped_config()
     except BotoCoreError:
         with pytest.raises(ColdParquetError):
-            identity.resolve_account(identity.parse_s3_options({}))
+            identity.resolve_account(parse_s3_options({}))
         return
-    account = identity.resolve_account(identity.parse_s3_options({}))
+    account = identity.resolve_account(parse_s3_options({}))
     assert identity._profile_of(identity._configuration(), None) == scoped
     assert identity._configuration() == session.full_config
     assert account.region == (session.get_config_variable("region") or os.environ["AWS_REGION"])

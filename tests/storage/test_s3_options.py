@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from coldparquet.errors import AccessError, InvalidInputError
 from coldparquet.storage.open import open_store
 from coldparquet.storage.s3.client import bucket_address
-from coldparquet.storage.s3.identity import RequestSigner, parse_s3_options, resolve_account, with_fsspec_config
+from coldparquet.storage.s3.identity import RequestSigner, resolve_account
+from coldparquet.storage.s3.parameters import parse_s3_options, with_fsspec_config
 from coldparquet.storage.s3.store import S3Store
 
 PROFILES = """

@@ -24,7 +24,8 @@ from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError,
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.http_errors import parse_refusal
 from coldparquet.storage.open import open_store
-from coldparquet.storage.s3.identity import parse_s3_options, resolve_account
+from coldparquet.storage.s3.identity import resolve_account
+from coldparquet.storage.s3.parameters import parse_s3_options
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreOptions
 from coldparquet_testing.store_contract import request_for
@@ -218,7 +219,12 @@ async def test_a_bundle_of_authorities_is_read_again_when_it_changes(
     endpoint_url: str, certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, create = list[str](), ssl.create_default_context
-    monkeypatch.setattr(ssl, "create_default_context", lambda cafile: (read.append(cafile), create(cafile=cafile))[1])
+
+    def noted(cafile: str) -> ssl.SSLContext:
+        read.append(cafile)
+        return create(cafile=cafile)
+
+    monkeypatch.setattr(ssl, "create_default_context", noted)
     bundle = Path(await asyncio.to_thread(shutil.copy, certificate, tmp_path / "bundle.pem"))
     for _ in range(3):
         assert await fetch(endpoint_url, verify=str(bundle)) == b"abcd"

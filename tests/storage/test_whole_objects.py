@@ -12,12 +12,11 @@ import coldparquet as cp
 from coldparquet.errors import StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage import transfer
+from coldparquet.storage import checked
 from coldparquet.storage.base import ObjectStore
-from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.checked import CheckedStore, read_whole
 from coldparquet.storage.open import stack_store
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.storage.transfer import read_whole
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from coldparquet_testing.store_contract import request_for
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
@@ -74,7 +73,7 @@ async def test_a_body_that_is_put_together_is_compared(store: ObjectStore, serve
 async def test_a_long_object_is_compared_after_its_last_range(
     store: ObjectStore, server: ColdStoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "_REQUEST_BYTES", 100_000)
+    monkeypatch.setattr(checked, "_REQUEST_BYTES", 100_000)
     assert (await read_whole(store, PATH)).data == CONTENT
     assert [request.status for request in await finished_requests(server)] == [200, 206, 206]
     server.set_faults(FaultRule("damaged-body", skip=2, times=1))
@@ -111,6 +110,7 @@ async def test_a_scan_refuses_what_it_read_whole_and_damaged(tmp_path: Path, fil
         options = server.storage_options
         async with cp.open_table("s3://bucket/symbols", storage_options=options) as opened:
             assert_same_rows(await opened.scan().to_arrow(), expected_rows("symbols"))
+        cp.clear_caches()
         server.set_faults(FaultRule("damaged-body", path=f"bucket/symbols/{file}"))
         with pytest.raises(StorageError) as caught:
             async with cp.open_table("s3://bucket/symbols", storage_options=options) as opened:

@@ -13,8 +13,8 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.errors import InternalError, InvalidInputError, NotFoundError, ObjectChangedError
+from coldparquet.storage.checked import read_whole
 from coldparquet.storage.memory import MemoryStore
-from coldparquet.storage.transfer import read_whole
 from coldparquet.write import StagedPart, WriteOptions, abort_write, join_parts, stage_rows, write_table
 from coldparquet.write.begin import TableWrite, WriteMode, begin_write
 from coldparquet.write.compact import CompactionOptions, compact_table

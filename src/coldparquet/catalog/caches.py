@@ -30,7 +30,7 @@ PROCESS_SIDECARS = MemoryCache(_MEMORY_LIMIT_BYTES)
 """Holds the sidecars of all tables that this process opens by URL."""
 
 PROCESS_RANGES = MemoryCache(128 * MIB)
-"""Holds the fetched ranges of all tables that this process opens by S3 URL, unless they have a memory of their own."""
+"""Holds the fetched ranges of all tables that this process opens by URL, unless they have a memory of their own."""
 
 
 def clear_caches() -> None:
@@ -42,8 +42,9 @@ def clear_caches() -> None:
     PROCESS_RANGES.clear()
 
 
-for _memory in (PROCESS_SIDECARS, PROCESS_RANGES):
-    os.register_at_fork(after_in_child=_memory.start_anew_after_fork)
+if hasattr(os, "register_at_fork"):
+    for _memory in (PROCESS_SIDECARS, PROCESS_RANGES):
+        os.register_at_fork(after_in_child=_memory.start_anew_after_fork)
 
 
 class SidecarCache:
@@ -115,21 +116,20 @@ class TableCaches:
             from coldparquet.storage.disk_cache import DiskCache  # noqa: PLC0415 - SQLite is for those who keep on disk
 
             disk = DiskCache(store_options.cache_directory, limit_bytes=store_options.cache_directory_limit_bytes)
-        limit_bytes, identity = store_options.cache_limit_bytes, store.identity
-        if limit_bytes is None and is_shared and identity:
+        limit_bytes = store_options.cache_limit_bytes
+        if limit_bytes is None and is_shared:
             ranges = PROCESS_RANGES
         else:
             ranges = MemoryCache(_MEMORY_LIMIT_BYTES if limit_bytes is None else limit_bytes)
         sidecars = PROCESS_SIDECARS if is_shared else MemoryCache(_MEMORY_LIMIT_BYTES)
         return cls(
-            ranges=Cache("range", store_name, memory=ranges, disk=disk, identity=identity),
+            ranges=Cache("range", store_name, memory=ranges, disk=disk),
             sidecars=SidecarCache(
                 Cache(
                     "sidecar",
                     store_name,
                     memory=sidecars if ranges.limit_bytes else MemoryCache(0),
                     disk=disk,
-                    identity=identity,
                 ),
                 trust_s=store_options.sidecar_trust_s,
             ),

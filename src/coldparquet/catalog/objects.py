@@ -124,9 +124,7 @@ class DataObjects:
         detail.
         """
         unique = tuple(dict.fromkeys(paths))
-        unknown = [path for path in unique if not self._versions.was_asked_for(path)]
-        self._listed.consider([path.rpartition("/")[0] for path in unknown], saved_requests=len(unknown))
-        await self._look_at_listed(unknown)
+        await self._look_at_listed([path for path in unique if not self._versions.was_asked_for(path)])
         # Known objects get no task: thousands of tasks would take longer than all the rest.
         await gather_or_cancel([self._head(path) for path in unique if not self._is_known(path)])
 

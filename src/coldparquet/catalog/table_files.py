@@ -28,10 +28,10 @@ from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import StoreWrapper
+from coldparquet.storage.checked import read_whole
 from coldparquet.storage.local import may_be_overwritten
 from coldparquet.storage.log import metadata_requests, note_metadata
 from coldparquet.storage.requests import RangeRequest
-from coldparquet.storage.transfer import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

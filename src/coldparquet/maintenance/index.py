@@ -199,7 +199,7 @@ class IndexJob(TableByTable):
             return await renew_catalogues(results, plan, stores, make=self.pack)
         planned = []
         for table in plan.tables:
-            sizes = [_sidecar_bytes(one) for one in (*results, *plan.settled) if _is_indexed(one, table)]
+            sizes = [_sidecar_bytes(one) for one in (*results, *plan.settled) if _has_sidecar(one, table)]
             has_new = any(one.outcome == "done" for one in results if one.table == table.table_url)
             if has_new and is_packed(self.pack, stores.table(table)[0], len(sizes)):
                 report = PackReport(
@@ -249,7 +249,7 @@ def _unread(table: WorkItem, finding: Finding) -> WorkResult:
     )
 
 
-def _is_indexed(result: WorkResult, table: WorkItem) -> bool:
+def _has_sidecar(result: WorkResult, table: WorkItem) -> bool:
     return result.table == table.table_url and result.partition != "" and result.action != "skipped"
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from coldparquet.catalog.pages import PAGES_FILE, look_up_pages_file, parse_pages_lookup, read_page_index
 from coldparquet.catalog.partition import Partition
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.errors import AccessError, ColdParquetError, NotFoundError
+from coldparquet.errors import AccessError, ArchivedObjectError, ColdParquetError, NotFoundError
 from coldparquet.format.page_headers import WINDOW_BYTES, ChunkWalk, check_walked_pages
 from coldparquet.format.page_index import encode_pages_file, stated_etag
 from coldparquet.format.pages import chunk_places, join_pages
@@ -99,7 +99,9 @@ class PagesIndexer:
             file_name = (error.path or location.data_path).rpartition("/")[2]
             # A sidecar was written for the file as it is now, and would vouch for an old description of it.
             removed = await self._remove(location) if self._force else ()
-            return IndexedPages(action="failed", reason="; ".join((f"{file_name}: {error.message}", *removed)))
+            is_archived = isinstance(error, ArchivedObjectError) and not self._force
+            reason = "; ".join((f"{file_name}: {error.message}", *removed))
+            return IndexedPages(action="skipped" if is_archived else "failed", reason=reason)
 
     async def renew(self, location: PartitionLocation) -> IndexedPages | None:
         """Write the pages of one Parquet partition if it has a ``_pages``; otherwise return None. Only bugs raise.

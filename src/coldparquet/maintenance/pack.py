@@ -32,8 +32,7 @@ from coldparquet.maintenance.packed_entries import (
 )
 from coldparquet.pipelines.lakes import TableByTable, one_table
 from coldparquet.pipelines.model import Place, WorkPlan, WorkResult
-from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.transfer import read_whole
+from coldparquet.storage.checked import CheckedStore, read_whole
 from coldparquet.text import few_names
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from coldparquet.catalog.other_layouts import (
     unread_beside,
     without_version,
 )
-from coldparquet.catalog.packed import fetch_catalogue
+from coldparquet.catalog.packed import PackedLookup, fetch_catalogue
 from coldparquet.catalog.table_files import partition_location
 from coldparquet.errors import (
     AccessError,
@@ -88,8 +88,10 @@ class OpenedCatalogue:
 
     async def entries(self, locations: Sequence[PartitionLocation]) -> dict[str, PackedEntry]:
         """Return the entries that readers would use, or find damaged. Without a ``_txn`` 1 listing for 250 partitions."""
-        found = await self.catalogue.look_up(locations)
         of_partition = self.blooms.of_partition
+        # Readers ask the filters also where they do not use the entry.
+        unused = {one.name: PackedLookup(sidecar=None, problem=None) for one in locations if one.name in of_partition}
+        found = {**unused, **await self.catalogue.look_up(locations)}
         return {name: PackedEntry(lookup=lookup, blooms=of_partition.get(name)) for name, lookup in found.items()}
 
 

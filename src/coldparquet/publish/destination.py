@@ -32,11 +32,11 @@ from coldparquet.format.table_metadata import encode_table_metadata, parse_table
 from coldparquet.format.txn import parse_txn
 from coldparquet.publish.native import NativeState
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.checked import CheckedStore, read_whole
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.requests import RangeRequest
-from coldparquet.storage.transfer import PART_BYTES, StoreSource, read_whole, upload_object
 from coldparquet.text import few_names
+from coldparquet.write.upload import PART_BYTES, StoreSource, upload_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from coldparquet.publish.source import SourceTable
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import ObjectInfo
-    from coldparquet.storage.transfer import MemoryBudget, UploadSource
+    from coldparquet.write.upload import MemoryBudget, UploadSource
 
 
 _DATABASE_FILE = "_todo_"

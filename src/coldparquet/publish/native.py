@@ -26,13 +26,13 @@ from coldparquet.scan.missing import MISSING_COLUMN_FILE, MISSING_FOR_QUESTDB
 from coldparquet.scan.model import Question
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
-from coldparquet.storage.transfer import StoreSource
 from coldparquet.table_scan import Scan
 from coldparquet.write.columns import row_schema_of, timestamp_name
 from coldparquet.write.files import LocalFiles
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition import encode_partition, rows_to_store
 from coldparquet.write.rewrite import TableSymbols
+from coldparquet.write.upload import StoreSource
 
 if TYPE_CHECKING:
     import threading

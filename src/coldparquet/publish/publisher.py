@@ -32,7 +32,7 @@ from coldparquet.publish.native import NativeConverter
 from coldparquet.publish.report import PublishCost, PublishedPartition, PublishOptions, PublishProgress, PublishReport
 from coldparquet.publish.source import is_parquet, read_content, read_source, record_of
 from coldparquet.publish.transfer import PartitionWriter, purge_versions
-from coldparquet.storage.transfer import MemoryBudget, upload_request_count
+from coldparquet.write.upload import MemoryBudget, upload_request_count
 
 if TYPE_CHECKING:
     import os

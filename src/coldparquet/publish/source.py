@@ -27,7 +27,7 @@ from coldparquet.options import ReadOptions
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.requests import RangeRequest, is_lasting_etag
-from coldparquet.storage.transfer import StoreSource
+from coldparquet.write.upload import StoreSource
 
 if TYPE_CHECKING:
     from coldparquet.catalog.discovery import Discovery

@@ -26,7 +26,8 @@ from coldparquet.publish.destination import (
     read_published,
 )
 from coldparquet.publish.source import read_content, record_of, source_changed
-from coldparquet.storage.transfer import is_same_object, read_whole, upload_object
+from coldparquet.storage.checked import read_whole
+from coldparquet.write.upload import is_same_object, upload_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from coldparquet.publish.source import PartitionContent, SourceTable
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import ObjectInfo
-    from coldparquet.storage.transfer import MemoryBudget
+    from coldparquet.write.upload import MemoryBudget
 
 
 async def purge_versions(store: ObjectStore, path: str, *, before_s: float, is_dry_run: bool) -> tuple[str, ...]:

@@ -31,11 +31,6 @@ class ObjectStore(Protocol):
         ...
 
     @property
-    def identity(self) -> str:
-        """Digest of the credentials of its requests: what was fetched with some is not shown to others. Empty if unknown."""
-        ...
-
-    @property
     def has_storage_classes(self) -> bool:
         """Whether objects may lie in classes of their own, so that :meth:`info` is worth asking before a read."""
         ...
@@ -127,7 +122,7 @@ class ObjectStore(Protocol):
 
         Args:
             path: The object.
-            data: Its whole content; for more than a few MiB use :func:`~coldparquet.storage.transfer.upload_object`.
+            data: Its whole content; for more than a few MiB use :func:`~coldparquet.write.upload.upload_object`.
             overwrite: False refuses to replace an object that exists, atomically where the store can.
             if_match: Replace only the version with this ETag, atomically; needs ``overwrite``.
             storage_class: S3's name of a storage class; None is the bucket's own. Other stores ignore it.
@@ -146,7 +141,7 @@ class ObjectStore(Protocol):
         ...
 
     async def start_upload(self, path: str, *, storage_class: str | None = None) -> Upload:
-        """Begin to write an object in parts. 1 request. Use :func:`~coldparquet.storage.transfer.upload_object`.
+        """Begin to write an object in parts. 1 request. Use :func:`~coldparquet.write.upload.upload_object`.
 
         Raises:
             NotFoundError: The bucket does not exist.
@@ -261,11 +256,6 @@ class PlainStore:
     has_version_listings = False
     has_spare_connections = False
 
-    @property
-    def identity(self) -> str:
-        """Empty."""
-        return ""
-
     async def infos_at_hand(self, paths: Sequence[str]) -> tuple[ObjectInfo | None, ...] | None:  # noqa: ARG002 - unused
         """Tell nothing: it takes requests."""
         return None
@@ -346,11 +336,6 @@ class StoreWrapper:
     def label(self) -> str:
         """Label of the store within."""
         return self._store.label
-
-    @property
-    def identity(self) -> str:
-        """Identity of the store within."""
-        return self._store.identity
 
     @property
     def has_storage_classes(self) -> bool:

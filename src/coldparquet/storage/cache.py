@@ -14,6 +14,7 @@ from coldparquet.errors import ObjectChangedError
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import OBJECT_WRITES, StoreWrapper
 from coldparquet.storage.log import note_cache_hit
+from coldparquet.storage.refusals import object_changed
 from coldparquet.storage.requests import FetchedRange, clipped, is_lasting_etag
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ class CachedStore(StoreWrapper):
     """Answer from what was fetched before, as long as it is of the version that the object is pinned to.
 
     Only versions of object stores are kept (:func:`~coldparquet.storage.requests.is_lasting_etag`), so never local files. Where
-    an object is not pinned yet and a range of it is held, the store is asked whether that is still the version, by one
-    request without an answer's bytes (If-None-Match).
+    no request about an object was answered yet and a range of it is held, the store is asked whether that is still the
+    version, by one request without an answer's bytes (If-None-Match). So what was fetched with other credentials, or is told
+    by an old listing, is never believed.
 
     What is answered from here is checked as if the store had answered, and is no request: no ledger shows it.
 
@@ -84,19 +86,24 @@ class CachedStore(StoreWrapper):
         held = await cache.find(request.path, request.byte_range, etag, may_be_kept=request.may_be_kept)
         if held is None:
             return None
-        return self._checked_hit(request, held) if etag is not None else await self._unless_replaced(request, held)
+        if self.versions.is_confirmed(request.path):
+            return self._checked_hit(request, held)
+        return await self._unless_replaced(request, held)
 
     async def _unless_replaced(self, request: RangeRequest, held: FetchedRange) -> FetchedRange | None:
         """Ask whether the object still has the version of which a range is held; of several at once, one asks."""
         async with self._asking.setdefault(request.path, asyncio.Lock()):
-            pinned = self.versions.lasting_etag(request.path)
-            if pinned is None:
-                answer = await self._share(replace(request, if_none_match=held.etag))
+            if not self.versions.is_confirmed(request.path):
+                answer = await self._share(replace(request, if_match=None, if_none_match=held.etag))
                 if not answer.is_unchanged:
+                    if request.if_match not in (None, answer.etag):
+                        self.versions.changed.add(request.path)
+                        raise object_changed(request, found_etag=answer.etag)
                     return answer
                 self.versions.check(request, held)
                 return replace(held, is_from_cache=True)
-        return self._checked_hit(request, held) if pinned == held.etag else None
+        is_read = self.versions.lasting_etag(request.path) == held.etag
+        return self._checked_hit(request, held) if is_read else None
 
     def _checked_hit(self, request: RangeRequest, held: FetchedRange) -> FetchedRange:
         self.versions.check(request, held)
@@ -324,8 +331,6 @@ class Cache:
             request where it is.
         memory: The memory; other caches may use it, too.
         disk: The cache on disk; None for none. Finding blocks, so it is done in threads.
-        identity: For whom it is kept in the memory, see :attr:`~coldparquet.storage.base.ObjectStore.identity`. The file on
-            disk has one owner, who alone can read it.
     """
 
     def __init__(
@@ -335,9 +340,7 @@ class Cache:
         *,
         memory: MemoryCache,
         disk: CacheLevel | None = None,
-        identity: str = "",
     ) -> None:
-        self._identity = identity
         self._kind = kind
         self._store_name = store_name
         self._memory = memory
@@ -358,11 +361,11 @@ class Cache:
     ) -> FetchedRange | None:
         """Return a range of an object, or all of it; see :meth:`CacheLevel.find`."""
         key = self._key(path)
-        held = self._memory.find(self._in_memory(key), asked, etag)
+        held = self._memory.find(key, asked, etag)
         if held is None and self._disk is not None:
             held = await asyncio.to_thread(self._disk.find, key, asked, etag)
             if held is not None and may_be_kept:
-                self._memory.keep(self._in_memory(key), held)
+                self._memory.keep(key, held)
         return held
 
     def keep(self, path: str, answer: FetchedRange, *, on_disk: bool = True) -> None:
@@ -370,19 +373,16 @@ class Cache:
         if not is_lasting_etag(answer.etag):
             return
         key = self._key(path)
-        self._memory.keep(self._in_memory(key), answer)
+        self._memory.keep(key, answer)
         if self._disk is not None and on_disk:
             self._disk.keep(key, answer)
 
     def forget(self, path: str) -> None:
         """Drop what the memory holds of an object; on disk the next version takes the place of an old one."""
-        self._memory.forget(self._in_memory(self._key(path)))
+        self._memory.forget(self._key(path))
 
     def _key(self, path: str) -> CacheKey:
         return (self._kind, self._store_name(), path)
-
-    def _in_memory(self, key: CacheKey) -> CacheKey:
-        return (*key, self._identity)
 
 
 def digest_of(*words: str) -> bytes:

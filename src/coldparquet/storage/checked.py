@@ -1,22 +1,25 @@
-"""A store whose answers are checked: each is of the version that was seen first, and exactly what was asked for."""
+"""A store whose answers are checked: each is of the version that was seen first, and exactly what was asked for; whole objects."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from coldparquet.errors import ObjectChangedError
+from coldparquet.errors import FormatError, ObjectChangedError
+from coldparquet.options import MIB
+from coldparquet.ranges import ByteRange
 from coldparquet.storage.base import OBJECT_WRITES, StoreWrapper
 from coldparquet.storage.checksums import check_whole
+from coldparquet.storage.log import get_metadata
 from coldparquet.storage.refusals import object_changed
-from coldparquet.storage.requests import is_lasting_etag
-from coldparquet.storage.versions import Versions
+from coldparquet.storage.requests import FetchedRange, RangeRequest, is_lasting_etag
+from coldparquet.storage.versions import AS_IT_IS, Versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.storage.base import Answer, Call, ObjectStore
-    from coldparquet.storage.requests import FetchedRange, ObjectInfo, RangeRequest
+    from coldparquet.storage.requests import ObjectInfo
 
 
 class CheckedStore(StoreWrapper):
@@ -58,14 +61,14 @@ class CheckedStore(StoreWrapper):
             if stored is not None:
                 await check_whole(fetched.data, stored, path=request.path)
         if found_etag is not None:
-            known.pin(kind, found_etag)
+            known.confirm(kind, found_etag)
         return fetched
 
     async def info(self, path: str) -> ObjectInfo:
         """Tell what is known about one object, and pin it to an object store's version. 1 request."""
         found = await super().info(path)
         if is_lasting_etag(found.etag):
-            self.versions.pin(path, found.etag)
+            self.versions.of(path).confirm(AS_IT_IS, found.etag)
             if found.checksum is not None:
                 self.versions.of(path).checksums[found.etag] = found.checksum
         return found
@@ -85,3 +88,53 @@ class CheckedStore(StoreWrapper):
         await super().delete(paths)
         for path in paths:
             self.versions.forget(path)
+
+
+_REQUEST_BYTES = 16 * MIB
+"""More than a `_txn` of 500,000 partitions has. Of a longer body so much is taken, and the rest is fetched by ranges."""
+
+
+async def read_whole(
+    store: ObjectStore,
+    path: str,
+    *,
+    reason: str = "table files",
+    version_header_bytes: int = 0,
+    largest_bytes: int | None = None,
+) -> FetchedRange:
+    """Fetch a whole object, and compare it with the checksum that the store keeps of it. 1 request, more for one above 16 MiB."""
+    checked = CheckedStore(store)
+    data, etag, size_bytes, checksum = b"", None, None, None
+    while size_bytes is None or len(data) < size_bytes:
+        wanted = ByteRange(len(data), len(data) + _REQUEST_BYTES)
+        answer = await get_metadata(
+            checked,
+            RangeRequest(
+                path=path,
+                byte_range=wanted,
+                reason=reason,
+                may_be_short=True,
+                wants_whole=not data,
+                version_header_bytes=version_header_bytes,
+            ),
+        )
+        checksum = checksum or answer.checksum
+        data += answer.data
+        etag = answer.etag
+        size_bytes = answer.object_size_bytes
+        # A store that tells no size has sent everything once it sends less than was asked for.
+        if size_bytes is None and len(answer.data) < _REQUEST_BYTES:
+            size_bytes = len(data)
+        if largest_bytes is not None and max(len(data), size_bytes or 0) > largest_bytes:
+            raise FormatError(
+                f"the object has {max(len(data), size_bytes or 0):,} bytes, but never more than {largest_bytes:,} where it is"
+                " sound; it is damaged: copy it again",
+                kind="TooLarge",
+                path=path,
+                expected=largest_bytes,
+            )
+        if not answer.data:
+            break
+    if checksum is not None and len(data) > _REQUEST_BYTES:  # otherwise the only answer was compared with it
+        await check_whole(data, checksum, path=path)
+    return FetchedRange(data=data, start=0, etag=etag, object_size_bytes=len(data))

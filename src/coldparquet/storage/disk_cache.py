@@ -8,8 +8,6 @@ threads.
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import logging
 import os
 import shutil
@@ -25,45 +23,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from coldparquet.options import MIB
-from coldparquet.ranges import ByteRange
 from coldparquet.storage.cache import digest_of, joined, missing_of, part_of
+from coldparquet.storage.disk_entries import (
+    PAGE_BYTES,
+    SCHEMA,
+    Version,
+    digest_of_entry,
+    make_room,
+    read_object,
+    write_missing,
+    write_version,
+)
 from coldparquet.storage.requests import FetchedRange
 from coldparquet.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coldparquet.ranges import SuffixRange
-    from coldparquet.storage.cache import CacheKey, Piece
+    from coldparquet.ranges import ByteRange, SuffixRange
+    from coldparquet.storage.cache import CacheKey
 
 _OWN_DIRECTORY, _FORMER_DIRECTORY, _FILE = "coldparquet-cache-2", "coldparquet-cache-1", "cache.sqlite"
 _PRIVATE_DIRECTORY, _PRIVATE_FILE = 0o700, 0o600
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS entries (
-    id INTEGER PRIMARY KEY,
-    key BLOB NOT NULL,      -- digest of the store's name and the object's path: names of objects are not told
-    kind TEXT NOT NULL,     -- "version": ETag, size and confirmation of the object; "range": bytes of that version
-    start INTEGER NOT NULL, -- bounds of the bytes in the object; 0 for versions
-    stop INTEGER NOT NULL,
-    used_s INTEGER NOT NULL,
-    digest BLOB NOT NULL,   -- of all the above but the last use, of the version, and of the content
-    content BLOB NOT NULL,
-    UNIQUE (key, kind, start, stop)
-);
-CREATE INDEX IF NOT EXISTS by_use ON entries (kind, used_s, id);
-"""
-
-_PAGE_BYTES = 16 * 1024
-
-_PART_BYTES = MIB
-"""Entries are read and checked as a whole, so long ranges are cut: a reader of a part need not read all of it."""
-
 _LARGEST_SHARE = 2
 """What is kept at once is at most half of what the file may hold."""
-
-_LEAVE_FREE_SHARE = 8
-"""Making room frees an eighth of the limit, so that it is rare."""
 
 _LOG_SHARE = 16
 """SQLite's write-ahead log is moved into the file when it has a sixteenth of the limit, or 4 MiB."""
@@ -74,22 +58,11 @@ _USE_NOTED_S = 3600
 _LONGEST_WAIT_S = 1.0
 """Longest wait for other processes; after it nothing is found or kept."""
 
+_MOST_ATTEMPTS = 3
+"""After so many waits in a row for one write, all that is queued is given up: other processes keep the file."""
+
 _MOST_QUEUED, _MOST_QUEUED_BYTES = 1_024, 64 * MIB
 """What may wait to be written. What would be more is not kept: neither answers nor memory wait for a slow disk."""
-
-_WRITE = "INSERT OR REPLACE INTO entries (key, kind, start, stop, used_s, digest, content) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_VERSION = "SELECT CAST(digest AS BLOB), CAST(content AS BLOB) FROM entries WHERE key = ? AND kind = 'version'"
-_NEAR = (
-    "SELECT id, start, CAST(used_s AS INTEGER), CAST(digest AS BLOB), CAST(content AS BLOB) FROM entries"
-    " WHERE key = ? AND kind = 'range' AND start > ? AND start < ? AND stop > ? ORDER BY start"
-)
-"""With casts, the types are right even if the file was damaged."""
-_REMOVE_OLDEST = (
-    "DELETE FROM entries WHERE id IN (SELECT id FROM entries WHERE kind = 'range' ORDER BY used_s, id LIMIT 8)"
-)
-_REMOVE_EMPTY = (
-    "DELETE FROM entries WHERE kind = 'version' AND key NOT IN (SELECT key FROM entries WHERE kind = 'range')"
-)
 
 _BUSY_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _CODES_FROM_OUTSIDE = _BUSY_CODES | {
@@ -152,7 +125,7 @@ class _Queue:
     """What waits to be written, in order, and the thread that does it. The thread ends where nothing is left.
 
     Args:
-        write: Writes one; False where other processes use the file for too long: then all that waits is dropped.
+        write: Writes one; False where other processes use the file for too long.
     """
 
     def __init__(self, write: Callable[[_Write], bool]) -> None:
@@ -199,17 +172,22 @@ class _Queue:
             return dropped_count
 
     def _write_all(self) -> None:
+        attempts = 0
         while (write := self._next()) is not None:
-            is_written = False
+            is_written, attempts = False, attempts + 1
             try:
                 is_written = self._write(write)
+            except BaseException:
+                attempts = _MOST_ATTEMPTS
+                raise
             finally:
                 with self.lock:
                     if is_written:
                         self._waiting_bytes -= self._waiting.popleft().size_bytes
-                    else:
+                        attempts = 0
+                    elif attempts == _MOST_ATTEMPTS:
                         self._drop()
-            if not is_written:
+            if attempts == _MOST_ATTEMPTS:
                 return
 
     def _next(self) -> _Write | None:
@@ -277,14 +255,14 @@ class DiskCache:
         etag = queued[0].etag if queued else etag
         digest = digest_of(*key)
         size_bytes = next((fetched.object_size_bytes for fetched in queued if fetched.object_size_bytes), None)
-        version, entries = self._run(lambda cursor: _read_object(cursor, digest, asked, etag, size_bytes)) or (None, [])
+        version, entries = self._run(lambda cursor: read_object(cursor, digest, asked, etag, size_bytes)) or (None, [])
         if queued and etag is not None:
             size_bytes = size_bytes or (version and version.object_size_bytes)
-            version = _Version(etag, size_bytes, queued[0].confirmed_s)
+            version = Version(etag, size_bytes, queued[0].confirmed_s)
         wanted = None if version is None else part_of(asked, version.object_size_bytes)
         if version is None or wanted is None:
             return None
-        sound = [entry for entry in entries if entry.digest == _digest(digest, version.etag, *entry.piece)]
+        sound = [entry for entry in entries if entry.digest == digest_of_entry(digest, version.etag, *entry.piece)]
         if len(sound) < len(entries):
             damaged = [(entry.id, entry.digest) for entry in set(entries).difference(sound)]
             remove = "DELETE FROM entries WHERE id = ? AND CAST(digest AS BLOB) = ?"
@@ -317,9 +295,9 @@ class DiskCache:
 
         def write(cursor: sqlite3.Cursor) -> None:
             digest = digest_of(*key)
-            _make_room(cursor, length_bytes, limit_bytes=limit_bytes)
-            _write_version(cursor, digest, _Version(etag, fetched.object_size_bytes, fetched.confirmed_s))
-            _write_missing(cursor, digest, etag, fetched)
+            make_room(cursor, length_bytes, limit_bytes=limit_bytes)
+            write_version(cursor, digest, Version(etag, fetched.object_size_bytes, fetched.confirmed_s))
+            write_missing(cursor, digest, etag, fetched)
 
         self.queue.add(_Write(write, length_bytes, key, fetched))
 
@@ -397,11 +375,11 @@ class DiskCache:
         connection = sqlite3.connect(path, timeout=_LONGEST_WAIT_S, isolation_level=None, check_same_thread=False)
         weakref.finalize(self, connection.close)
         try:
-            log_pages = max(1, min(4 * MIB, self.limit_bytes // _LOG_SHARE) // _PAGE_BYTES)
+            log_pages = max(1, min(4 * MIB, self.limit_bytes // _LOG_SHARE) // PAGE_BYTES)
             # Never synchronised: what a power cut tears is found by the digests, or makes the file anew.
             connection.executescript(
-                f"PRAGMA page_size = {_PAGE_BYTES}; PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"
-                f"PRAGMA wal_autocheckpoint = {log_pages}; PRAGMA journal_size_limit = {log_pages * _PAGE_BYTES};{_SCHEMA}"
+                f"PRAGMA page_size = {PAGE_BYTES}; PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"
+                f"PRAGMA wal_autocheckpoint = {log_pages}; PRAGMA journal_size_limit = {log_pages * PAGE_BYTES};{SCHEMA}"
             )
         except sqlite3.Error:
             connection.close()
@@ -457,100 +435,8 @@ class _BusyError(Exception):
     """Other processes write to the file."""
 
 
-class _Version(NamedTuple):
-    """The version of an object that is kept."""
-
-    etag: str
-    object_size_bytes: int | None
-    confirmed_s: float
-
-
-class _Entry(NamedTuple):
-    """A kept piece; its digest is checked outside of the transaction."""
-
-    id: int
-    used_s: int
-    digest: bytes
-    piece: Piece
-
-
 def _overlaps(fetched: FetchedRange, wanted: ByteRange) -> bool:
     return fetched.start < wanted.stop and wanted.start < fetched.start + len(fetched.data)
-
-
-def _read_version(cursor: sqlite3.Cursor, key: bytes) -> _Version | None:
-    stated, content = cursor.execute(_VERSION, (key,)).fetchone() or (b"", b"")
-    return _Version(*json.loads(content)) if stated == _digest(key, "", 0, content) else None
-
-
-def _read_object(
-    cursor: sqlite3.Cursor,
-    key: bytes,
-    asked: ByteRange | SuffixRange | None,
-    etag: str | None,
-    size_bytes: int | None,
-) -> tuple[_Version, list[_Entry]] | None:
-    """Read the version of an object, if it is the wanted one, and the entries that hold parts of a range."""
-    version = _read_version(cursor, key)
-    if version is None or etag not in (None, version.etag):
-        return None
-    wanted = part_of(asked, version.object_size_bytes or size_bytes)
-    return version, [] if wanted is None else _read_near(cursor, key, wanted)
-
-
-def _read_near(cursor: sqlite3.Cursor, key: bytes, wanted: ByteRange) -> list[_Entry]:
-    # No entry is longer than a part, so those that reach into the range begin near it.
-    rows = cursor.execute(_NEAR, (key, wanted.start - _PART_BYTES, wanted.stop, wanted.start))
-    return [_Entry(entry, used_s, digest, (start, content)) for entry, start, used_s, digest, content in rows]
-
-
-def _write_version(cursor: sqlite3.Cursor, key: bytes, version: _Version) -> None:
-    """Write the version of an object, unless it is there already; ranges of another one are removed."""
-    before = _read_version(cursor, key)
-    if before is None or before.etag != version.etag:
-        cursor.execute("DELETE FROM entries WHERE key = ?", (key,))
-    elif version.object_size_bytes is None:
-        version = version._replace(object_size_bytes=before.object_size_bytes)
-    if version != before:
-        content = json.dumps(version).encode()
-        cursor.execute(_WRITE, (key, "version", 0, 0, 0, _digest(key, "", 0, content), content))
-
-
-def _write_missing(cursor: sqlite3.Cursor, key: bytes, etag: str, fetched: FetchedRange) -> None:
-    """Write the parts of an answer that are not kept yet."""
-    whole, now_s = ByteRange(fetched.start, fetched.start + len(fetched.data)), int(time.time())
-    kept = [entry.piece for entry in _read_near(cursor, key, whole)]
-    for missing in missing_of(whole, kept):
-        for start in range(missing.start, missing.stop, _PART_BYTES):
-            stop = min(start + _PART_BYTES, missing.stop)
-            content = fetched.data[start - fetched.start : stop - fetched.start]
-            cursor.execute(_WRITE, (key, "range", start, stop, now_s, _digest(key, etag, start, content), content))
-
-
-def _make_room(cursor: sqlite3.Cursor, size_bytes: int, *, limit_bytes: int) -> None:
-    """Remove what was used longest ago, if there is too little room for more."""
-    if _used_bytes(cursor) + size_bytes <= limit_bytes:
-        return
-    most_bytes = limit_bytes - max(size_bytes, limit_bytes // _LEAVE_FREE_SHARE)
-    while _used_bytes(cursor) > most_bytes:
-        if not cursor.execute(_REMOVE_OLDEST).rowcount:
-            break
-    cursor.execute(_REMOVE_EMPTY)
-
-
-def _used_bytes(cursor: sqlite3.Cursor) -> int:
-    """Return how much of the file is in use; the rest is taken before it grows."""
-    [page_count], [free_count] = (
-        cursor.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "freelist_count")
-    )
-    return int(page_count - free_count) * _PAGE_BYTES
-
-
-def _digest(key: bytes, etag: str, start: int, content: bytes) -> bytes:
-    """Return the digest of an entry: of its place, its version and its content."""
-    digest = hashlib.blake2b(key + f"{etag}\n{start}\n".encode(), digest_size=32)
-    digest.update(content)
-    return digest.digest()
 
 
 def _code_of(error: Exception) -> int:

@@ -51,6 +51,11 @@ class Versions:
         """Pin an object to a version, unless it is pinned already."""
         self.of(path).pin(AS_IT_IS, etag)
 
+    def is_confirmed(self, path: str) -> bool:
+        """Tell whether a request about the object itself was answered with the version that it is pinned to."""
+        known = self._objects.get(path)
+        return known is not None and known.is_confirmed
+
     def check_version(self, path: str, etag: str) -> None:
         """Pin an object to a version as :meth:`pin` does, and refuse another one than it is pinned to."""
         self.pin(path, etag)
@@ -81,6 +86,7 @@ class Versions:
                 continue
             if known.lasting and path not in earlier.changed:
                 self.pin(path, known.lasting)
+                self.of(path).is_confirmed = known.is_confirmed
                 self.of(path).checksums |= known.checksums
             if known.was_asked_for and path not in earlier.changed:
                 self.of(path).was_asked_for, self.of(path).info = True, known.info
@@ -165,6 +171,8 @@ class SeenObject:
 
     lasting: str | None = None
     """An object store's version."""
+    is_confirmed: bool = False
+    """Whether a request about the object itself was answered with it. Listings, catalogues and plans may be old."""
     by_kind: dict[RequestKind, str] = field(default_factory=dict)
     """Versions of a file on a disk, in the words of each kind of request."""
     checksums: dict[str | None, StoredChecksum] = field(default_factory=dict)
@@ -187,6 +195,11 @@ class SeenObject:
             self.lasting = self.lasting or etag
         else:
             self.by_kind.setdefault(kind, etag)
+
+    def confirm(self, kind: RequestKind, etag: str) -> None:
+        """Pin to the version of an answer."""
+        self.pin(kind, etag)
+        self.is_confirmed = self.lasting == etag
 
 
 def _check_object_size(request: RangeRequest, fetched: FetchedRange) -> None:

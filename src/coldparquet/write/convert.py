@@ -31,10 +31,10 @@ from coldparquet.pipelines.lakes import TablesToPlan, tables_of
 from coldparquet.pipelines.model import Place, WorkItem, WorkPlan, WorkResult, failure, join_url
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
-from coldparquet.storage.transfer import MemoryBudget, StoreSource, upload_object
 from coldparquet.text import few_names
 from coldparquet.write.columns import new_table_metadata
 from coldparquet.write.table import write_table
+from coldparquet.write.upload import MemoryBudget, StoreSource, upload_object
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence

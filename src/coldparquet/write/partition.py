@@ -33,7 +33,13 @@ from coldparquet.plan.coalesce import coalesce
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore, translated_errors
 from coldparquet.storage.open import opened_store
-from coldparquet.storage.transfer import (
+from coldparquet.write.columns import columns_of_schema, designated_index, with_symbols
+from coldparquet.write.files import LocalFiles, NewFile, staged_directory
+from coldparquet.write.footer_edit import rewritten_footer
+from coldparquet.write.options import WriteOptions
+from coldparquet.write.parquet import questdb_json, stored_table, write_row_groups
+from coldparquet.write.rows import TimeOrder, in_time_order, schema_and_batches, sorted_batches, split_rows
+from coldparquet.write.upload import (
     PART_BYTES,
     MemoryBudget,
     StoreSource,
@@ -41,12 +47,6 @@ from coldparquet.storage.transfer import (
     part_ranges,
     upload_object,
 )
-from coldparquet.write.columns import columns_of_schema, designated_index, with_symbols
-from coldparquet.write.files import LocalFiles, NewFile, staged_directory
-from coldparquet.write.footer_edit import rewritten_footer
-from coldparquet.write.options import WriteOptions
-from coldparquet.write.parquet import questdb_json, stored_table, write_row_groups
-from coldparquet.write.rows import TimeOrder, in_time_order, schema_and_batches, sorted_batches, split_rows
 
 if TYPE_CHECKING:
     import threading
@@ -255,7 +255,7 @@ async def place_partition(  # noqa: PLR0913 - mostly keyword arguments
     ``encode`` writes the files into a local directory, ``check_is_free`` refuses one that exists. Without a ``store`` the
     local disk is meant. With ``may_exist`` objects but the sidecar may exist with the same bytes, of an interrupted run.
 
-    Requests: those of :func:`~coldparquet.storage.transfer.upload_object` for each file, and 1 or more to read a carried
+    Requests: those of :func:`~coldparquet.write.upload.upload_object` for each file, and 1 or more to read a carried
     one; none to write on the local disk.
     """
     if store is None:

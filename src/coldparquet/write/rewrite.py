@@ -39,7 +39,6 @@ from coldparquet.plan.columns import table_columns
 from coldparquet.plan.model import StoreSpeed
 from coldparquet.scan.model import Question
 from coldparquet.storage.requests import RangeRequest
-from coldparquet.storage.transfer import MemoryBudget
 from coldparquet.table_scan import Scan
 from coldparquet.write.columns import column_of_file
 from coldparquet.write.files import LocalFiles
@@ -47,6 +46,7 @@ from coldparquet.write.footer_edit import FooterBytes
 from coldparquet.write.parquet import stored_table
 from coldparquet.write.partition import KeptMetadata, StoredRows, encode_partition, place_partition
 from coldparquet.write.rows import split_rows
+from coldparquet.write.upload import MemoryBudget
 
 if TYPE_CHECKING:
     import threading

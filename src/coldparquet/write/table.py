@@ -41,7 +41,7 @@ from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import TableTransaction, encode_txn, parse_txn
 from coldparquet.maintenance.pack import renew_catalogue
 from coldparquet.options import ReadOptions
-from coldparquet.storage.transfer import read_whole
+from coldparquet.storage.checked import read_whole
 from coldparquet.storage.urls import shown_url
 from coldparquet.write.begin import MEMORY_LIMIT_BYTES, begin_write, write_conflict
 from coldparquet.write.files import open_place

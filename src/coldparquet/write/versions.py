@@ -65,9 +65,8 @@ from coldparquet.errors import (
 from coldparquet.format.partition_names import infer_interval, parse_partition_directory
 from coldparquet.format.txn import encode_txn, parse_txn, replace_partitions
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.checked import CheckedStore, read_whole
 from coldparquet.storage.requests import Listing, RangeRequest
-from coldparquet.storage.transfer import StoreSource, read_whole
 from coldparquet.write.files import (
     empty_directory,
     exclusive_lock,
@@ -75,6 +74,7 @@ from coldparquet.write.files import (
     staged_name,
 )
 from coldparquet.write.partition import CarriedFile
+from coldparquet.write.upload import StoreSource
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

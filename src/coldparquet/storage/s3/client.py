@@ -35,12 +35,11 @@ from coldparquet.storage.s3.identity import (
     RequestSigner,
     S3Account,
     forget_account,
-    identity_of,
     known_account,
-    parse_s3_options,
     resolve_account,
     state_of_file,
 )
+from coldparquet.storage.s3.parameters import parse_s3_options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from coldparquet.storage.base import Answer
-    from coldparquet.storage.s3.identity import S3Options
+    from coldparquet.storage.s3.parameters import S3Options
 
 
 _REFUSED = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
@@ -131,8 +130,6 @@ class S3Connection:
 
     def __init__(self, *, storage_options: Mapping[str, Any], store_options: StoreOptions | None = None) -> None:
         self._options = parse_s3_options(storage_options)
-        self.identity = identity_of(self._options)
-        """See :attr:`~coldparquet.storage.base.ObjectStore.identity`."""
         self._store_options = store_options or StoreOptions()
         self._client = HttpClient(
             self._session, label="S3", store_options=self._store_options, class_header="x-amz-storage-class"
@@ -150,7 +147,7 @@ class S3Connection:
     @property
     def label(self) -> str:
         """``s3 (eu-west-1)`` or ``s3 (http://127.0.0.1:9000)``."""
-        known = self._account or self._options
+        known = self._account or known_account(self._options) or self._options
         where = known.endpoint_url or known.region
         return f"s3 ({where})" if where else "s3"
 
@@ -233,7 +230,7 @@ class S3Connection:
     async def _error(self, refusal: Refusal, call: S3Call, account: S3Account, *, elapsed_s: float) -> ColdParquetError:
         """Return the error for a refusal; where the credentials have expired, with new ones ready for another attempt."""
         facts = {"elapsed_s": elapsed_s, **call.facts}
-        if refusal.status in _REFUSED and refusal.code != "AccessDenied":
+        if refusal.status in _REFUSED:
             forget_account(self._options)
         is_silent = call.method == "HEAD" and refusal.status == HTTPStatus.BAD_REQUEST  # answers to HEAD have no body
         if refusal.code in EXPIRED_CODES or is_silent:

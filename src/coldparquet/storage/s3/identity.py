@@ -1,4 +1,4 @@
-"""Who we are to S3 and where it lies: ``storage_options``, the AWS environment, and SigV4 signatures by botocore."""
+"""Who we are to S3 and where it lies: accounts of the AWS environment, and SigV4 signatures by botocore."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -22,186 +21,13 @@ from botocore.exceptions import BotoCoreError, ConfigNotFound, ProfileNotFound
 from botocore.utils import ensure_boolean
 
 from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
-from coldparquet.storage.urls import boolean_option, mapping_option, refuse_unknown, text_option
+from coldparquet.storage.s3.parameters import check_addressing_style, check_endpoint_url
+from coldparquet.storage.urls import boolean_option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from botocore.credentials import ReadOnlyCredentials
 
-
-_MEANINGFUL = frozenset(
-    {
-        "anon",
-        "client_kwargs",
-        "config_kwargs",
-        "endpoint_url",
-        "key",
-        "password",
-        "profile",
-        "requester_pays",
-        "s3_additional_kwargs",
-        "secret",
-        "token",
-        "use_ssl",
-        "username",
-    }
-)
-_MEANINGFUL_TO_S3FS_ONLY = frozenset(
-    {
-        "asynchronous",
-        "cache_regions",
-        "default_block_size",
-        "default_cache_type",
-        "default_fill_cache",
-        "fixed_upload_size",
-        "listings_expiry_time",
-        "local_expiry_check",
-        "loop",
-        "max_concurrency",
-        "max_paths",
-        "skip_instance_cache",
-        "use_listings_cache",
-        "version_aware",
-    }
-)
-"""Caches and buffers of s3fs: without meaning here, and harmless to leave in options that both libraries get."""
-
-_CLIENT_KWARGS = frozenset(
-    {
-        "aws_access_key_id",
-        "aws_secret_access_key",
-        "aws_session_token",
-        "endpoint_url",
-        "region_name",
-        "use_ssl",
-        "verify",
-    }
-)
-_CONFIG_KWARGS = frozenset({"region_name", "s3", "signature_version"})
-_CONFIG_OF_BOTOCORE_ONLY = frozenset(
-    {
-        "connect_timeout",
-        "max_pool_connections",
-        "parameter_validation",
-        "read_timeout",
-        "retries",
-        "tcp_keepalive",
-        "user_agent",
-        "user_agent_appid",
-        "user_agent_extra",
-    }
-)
-"""How patient botocore is, and how it calls itself: here ``StoreOptions`` say the former."""
-_S3_CONFIG = frozenset({"addressing_style", "use_dualstack_endpoint"})
-_SIGNATURE_VERSIONS = ("s3v4", "v4")
-_WHO_ASKS = frozenset({"anon", "aws_access_key_id", "key", "password", "profile", "secret", "token", "username"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class S3Options:
-    """What the caller said about an S3 store; None where the environment or the AWS profile decides."""
-
-    key: str | None = field(default=None, repr=False)
-    """Access key id."""
-    secret: str | None = field(default=None, repr=False)
-    """Secret access key."""
-    token: str | None = field(default=None, repr=False)
-    """Session token of temporary credentials."""
-    anonymous: bool = False
-    """Send unsigned requests, for public buckets."""
-    profile: str | None = None
-    """AWS profile to take credentials, region and endpoint from."""
-    endpoint_url: str | None = None
-    """Scheme, host and port of a store other than AWS."""
-    region: str | None = None
-    """Region of the buckets; a wrong one costs one more request."""
-    verify: bool | str = True
-    """Check the server's certificate: False is no, a path names a file of trusted authorities."""
-    use_tls: bool = True
-    """Speak https to AWS; a custom endpoint's own scheme decides for that."""
-    addressing_style: str | None = None
-    """``path``, ``virtual`` or ``auto``: path for custom endpoints and buckets with a dot, else virtual-hosted."""
-    use_dualstack: bool | None = None
-    """Whether to reach AWS by the hosts that have IPv6 addresses as well."""
-    requester_pays: bool = False
-    """Agree to pay for the requests to another owner's bucket."""
-
-
-def parse_s3_options(storage_options: Mapping[str, Any]) -> S3Options:
-    """Check ``storage_options`` and bring their several spellings together."""
-    refuse_unknown(storage_options, known=_MEANINGFUL, ignored=_MEANINGFUL_TO_S3FS_ONLY)
-    client = mapping_option(storage_options, "client_kwargs")
-    config = mapping_option(storage_options, "config_kwargs")
-    refuse_unknown(client, known=_CLIENT_KWARGS, what="client_kwargs option")
-    refuse_unknown(config, known=_CONFIG_KWARGS, ignored=_CONFIG_OF_BOTOCORE_ONLY, what="config_kwargs option")
-    s3_config = mapping_option(config, "s3")
-    refuse_unknown(s3_config, known=_S3_CONFIG, what="config_kwargs.s3 option")
-    additional = mapping_option(storage_options, "s3_additional_kwargs")
-    refuse_unknown(additional, known={"RequestPayer"}, what="s3_additional_kwargs option")
-
-    key = text_option(storage_options, "key", "username") or text_option(client, "aws_access_key_id")
-    secret = text_option(storage_options, "secret", "password") or text_option(client, "aws_secret_access_key")
-    if bool(key) != bool(secret):
-        raise InvalidInputError(
-            f"storage_options give {'key without secret' if key else 'secret without key'}; give both, or neither to "
-            "use the AWS environment",
-            kind="IncompleteCredentials",
-        )
-    endpoint_url = text_option(storage_options, "endpoint_url") or text_option(client, "endpoint_url")
-    style, dualstack = s3_config.get("addressing_style") or None, s3_config.get("use_dualstack_endpoint")
-    if (config.get("signature_version") or "s3v4") not in _SIGNATURE_VERSIONS:
-        raise InvalidInputError(
-            "config_kwargs.signature_version must be 's3v4'; for unsigned requests pass anon=True", kind="BadOption"
-        )
-    return S3Options(
-        key=key,
-        secret=secret,
-        token=text_option(storage_options, "token") or text_option(client, "aws_session_token"),
-        anonymous=boolean_option(storage_options, "anon", default=False),
-        profile=text_option(storage_options, "profile"),
-        endpoint_url=check_endpoint_url(endpoint_url) if endpoint_url else None,
-        region=text_option(client, "region_name") or text_option(config, "region_name"),
-        verify=client.get("verify", True) if client.get("verify") is not None else True,
-        use_tls=boolean_option(storage_options, "use_ssl", default=boolean_option(client, "use_ssl", default=True)),
-        addressing_style=None if style is None else check_addressing_style(style),
-        use_dualstack=None if dualstack is None else boolean_option(s3_config, "use_dualstack_endpoint", default=False),
-        requester_pays=boolean_option(
-            storage_options, "requester_pays", default=additional.get("RequestPayer") == "requester"
-        ),
-    )
-
-
-def with_fsspec_config(
-    storage_options: Mapping[str, Any], fsspec_config: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Return ``storage_options`` on top of what fsspec's own configuration says of S3, as s3fs takes them.
-
-    A caller who names an identity gets nothing of the configured one: a key of one and a token of another are neither.
-    """
-    configured = {**fsspec_config.get("s3a", {}), **fsspec_config.get("s3", {})}
-    if not _WHO_ASKS.isdisjoint({*storage_options, *mapping_option(storage_options, "client_kwargs")}):
-        configured = {name: value for name, value in configured.items() if name not in _WHO_ASKS}
-    return {**configured, **storage_options}
-
-
-def check_addressing_style(style: object) -> str:
-    """Return ``style``."""
-    if style not in ("auto", "path", "virtual"):
-        raise InvalidInputError("the addressing_style of S3 must be 'auto', 'path' or 'virtual'", field="s3")
-    return str(style)
-
-
-def check_endpoint_url(url: str) -> str:
-    """Return ``url`` without a trailing slash."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
-        raise InvalidInputError(
-            "endpoint_url must look like http://host:port or https://host, without credentials or query; "
-            "credentials go into key and secret",
-            kind="BadEndpoint",
-        )
-    return url.rstrip("/")
+    from coldparquet.storage.s3.parameters import S3Options
 
 
 DEFAULT_REGION = "us-east-1"
@@ -228,6 +54,9 @@ class S3Account:
     """None sends unsigned requests."""
 
 
+_FOLLOWED_METHODS = {"explicit", "env", "shared-credentials-file", "config-file", "boto-config"}
+"""Ways of botocore to credentials that are in the options, in the environment or in a file that is looked at."""
+
 _MOST_ACCOUNTS = 32
 """Kept by a process; those that were looked up longest ago go first."""
 
@@ -236,13 +65,6 @@ _accounts: dict[S3Options, tuple[object, S3Account]] = {}
 
 if hasattr(os, "register_at_fork"):  # another thread may have held a lock of the credentials, which a child never gets
     os.register_at_fork(after_in_child=_accounts.clear)
-
-
-def identity_of(options: S3Options) -> str:
-    """Return a digest of the credentials or, where they are not given, of all that decides which ones are looked up."""
-    given = (options.key, options.secret, options.token, options.profile, options.anonymous)
-    surroundings = None if options.key or options.anonymous else _surroundings()
-    return sha256(repr((given, surroundings)).encode(errors="surrogatepass")).hexdigest()
 
 
 def known_account(options: S3Options) -> S3Account | None:
@@ -280,13 +102,19 @@ def resolve_account(options: S3Options) -> S3Account:
     except BotoCoreError as error:
         failure = _credentials_failed(error)
     else:
-        _accounts.pop(options, None)
-        _accounts[options] = surroundings, account
+        forget_account(options)
+        if _are_followed(account.credentials):
+            _accounts[options] = surroundings, account
         for oldest in list(_accounts)[:-_MOST_ACCOUNTS]:
             forget_account(oldest)
         return account
     # Raised out here so that botocore's exception, whose text may quote a credential process, is not its context.
     raise failure
+
+
+def _are_followed(credentials: Credentials | None) -> bool:
+    """Tell whether new credentials in the same place will be noticed: those that a program or a service told for ever will not."""
+    return credentials is None or hasattr(credentials, "refresh_needed") or credentials.method in _FOLLOWED_METHODS
 
 
 def _looked_up(options: S3Options) -> S3Account:
@@ -409,7 +237,7 @@ def _configured_endpoint(scoped: dict[str, Any], full: dict[str, Any]) -> str | 
     url = (
         os.environ.get("AWS_ENDPOINT_URL_S3")
         or os.environ.get("AWS_ENDPOINT_URL")
-        or services.get("s3", {}).get("endpoint_url")
+        or (services["s3"].get("endpoint_url") if isinstance(services.get("s3"), dict) else None)
         or scoped.get("endpoint_url")
     )
     return check_endpoint_url(url) if url else None

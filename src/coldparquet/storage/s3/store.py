@@ -45,7 +45,7 @@ class S3Store(PlainStore):
     Nothing is looked up before the first request. The store belongs to the event loop that makes it.
 
     Args:
-        storage_options: As for s3fs; see :func:`~coldparquet.storage.s3.identity.parse_s3_options`. What they leave
+        storage_options: As for s3fs; see :func:`~coldparquet.storage.s3.parameters.parse_s3_options`. What they leave
             open comes from the AWS environment variables, the profile, and on AWS the machine's role.
         store_options: How long a connection and a silence may take.
         versions: Versions of objects (S3's ``versionId``) by path. If there are any, nothing else can be read: a sidecar
@@ -75,11 +75,6 @@ class S3Store(PlainStore):
     def label(self) -> str:
         """``s3 (eu-west-1)`` or ``s3 (http://127.0.0.1:9000)``."""
         return self._connection.label
-
-    @property
-    def identity(self) -> str:
-        """Digest of the credentials, or of where they are looked up."""
-        return self._connection.identity
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range, clipped at the end of the object. 1 request. See :class:`ObjectStore` for the errors."""

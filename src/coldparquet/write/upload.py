@@ -1,4 +1,4 @@
-"""Objects of any size: written in parts, all or nothing, in bounded memory; small ones read as a whole."""
+"""Objects of any size are written in parts, all or nothing, in bounded memory."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from coldparquet.errors import FormatError
 from coldparquet.options import MIB
 from coldparquet.ranges import ByteRange
-from coldparquet.storage.checked import CheckedStore
-from coldparquet.storage.checksums import MAX_PARTS, WholeObjectCheck, check_whole
-from coldparquet.storage.log import get_metadata
-from coldparquet.storage.requests import FetchedRange, RangeRequest
+from coldparquet.storage.checksums import MAX_PARTS, WholeObjectCheck
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -273,53 +270,3 @@ async def _verdict(
         async with memory.holding(byte_range.length_bytes):
             await check.update(await source.read(byte_range))
     return check.is_match()
-
-
-_REQUEST_BYTES = 16 * 1024 * 1024
-"""More than a `_txn` of 500,000 partitions has. Of a longer body so much is taken, and the rest is fetched by ranges."""
-
-
-async def read_whole(
-    store: ObjectStore,
-    path: str,
-    *,
-    reason: str = "table files",
-    version_header_bytes: int = 0,
-    largest_bytes: int | None = None,
-) -> FetchedRange:
-    """Fetch a whole object, and compare it with the checksum that the store keeps of it. 1 request, more for one above 16 MiB."""
-    checked = CheckedStore(store)
-    data, etag, size_bytes, checksum = b"", None, None, None
-    while size_bytes is None or len(data) < size_bytes:
-        wanted = ByteRange(len(data), len(data) + _REQUEST_BYTES)
-        answer = await get_metadata(
-            checked,
-            RangeRequest(
-                path=path,
-                byte_range=wanted,
-                reason=reason,
-                may_be_short=True,
-                wants_whole=not data,
-                version_header_bytes=version_header_bytes,
-            ),
-        )
-        checksum = checksum or answer.checksum
-        data += answer.data
-        etag = answer.etag
-        size_bytes = answer.object_size_bytes
-        # A store that tells no size has sent everything once it sends less than was asked for.
-        if size_bytes is None and len(answer.data) < _REQUEST_BYTES:
-            size_bytes = len(data)
-        if largest_bytes is not None and max(len(data), size_bytes or 0) > largest_bytes:
-            raise FormatError(
-                f"the object has {max(len(data), size_bytes or 0):,} bytes, but never more than {largest_bytes:,} where it is"
-                " sound; it is damaged: copy it again",
-                kind="TooLarge",
-                path=path,
-                expected=largest_bytes,
-            )
-        if not answer.data:
-            break
-    if checksum is not None and len(data) > _REQUEST_BYTES:  # otherwise the only answer was compared with it
-        await check_whole(data, checksum, path=path)
-    return FetchedRange(data=data, start=0, etag=etag, object_size_bytes=len(data))

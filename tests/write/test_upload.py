@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
-from coldparquet.storage import transfer as upload
 from coldparquet.storage.base import ObjectStore, StoreWrapper
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.fsspec_store import FsspecStore
@@ -23,7 +22,8 @@ from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import ObjectInfo, StoredChecksum, Upload, UploadedPart
 from coldparquet.storage.s3.store import S3Store
-from coldparquet.storage.transfer import (
+from coldparquet.write import upload
+from coldparquet.write.upload import (
     MemoryBudget,
     StoreSource,
     is_same_object,
