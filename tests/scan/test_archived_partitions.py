@@ -27,7 +27,6 @@ from coldparquet.storage.requests import FetchedRange, ObjectInfo, RangeRequest
 from coldparquet.table import Table
 from tests.support.archive_store import (
     DAYS,
-    FIRST_DAY_US,
     ROWS,
     ArchiveStore,
     data_path,
@@ -36,6 +35,7 @@ from tests.support.archive_store import (
     make_store,
     opened,
 )
+from tests.support.small_tables import FIRST_DAY_US
 from tests.support.table_copies import copy_table
 
 

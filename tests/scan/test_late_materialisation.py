@@ -71,7 +71,7 @@ def data() -> bytes:
         write_batch_size=PAGE_ROWS,
         data_page_size=1,
         write_page_index=True,
-        use_dictionary=["symbol"],  # type: ignore[arg-type]  # names of columns are allowed as well
+        use_dictionary=["symbol"],
     )
 
 

@@ -91,7 +91,7 @@ def parquet(
         write_batch_size=page_rows,
         data_page_size=1,
         write_page_index=True,
-        use_dictionary=["text"],  # type: ignore[arg-type]  # names of columns are allowed as well
+        use_dictionary=["text"],
         compression="zstd",
     )
 
