@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from decimal import Decimal
 from itertools import product
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from coldparquet.errors import InvalidInputError
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ByteRange:
+class ByteRange(Struct, frozen=True, order=True):
     """The bytes ``[start, stop)`` of an object: half-open, never empty in a request."""
 
     start: int
@@ -29,8 +28,7 @@ class ByteRange:
         return f"[{self.start}, {self.stop})"
 
 
-@dataclass(frozen=True, slots=True)
-class SuffixRange:
+class SuffixRange(Struct, frozen=True):
     """The last ``length_bytes`` bytes of an object whose size is not known yet."""
 
     length_bytes: int

@@ -11,9 +11,12 @@ All wrap any store, and are stores themselves.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from msgspec.structs import replace
 
 from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
 from coldparquet.storage.base import StoreWrapper
@@ -123,10 +126,10 @@ class FaultStore(StoreWrapper):
                 await self._hang()
             case ShortBody(missing_bytes):
                 fetched = await self._store.get(request)
-                return replace(fetched, data=fetched.data[: max(0, len(fetched.data) - missing_bytes)])
+                return dataclasses.replace(fetched, data=fetched.data[: max(0, len(fetched.data) - missing_bytes)])
             case ChangedETag(etag):
                 fetched = await self._store.get(replace(request, if_match=None))
-                return replace(fetched, etag=etag)
+                return dataclasses.replace(fetched, etag=etag)
         return await self._store.get(request)
 
     async def _hang(self) -> None:

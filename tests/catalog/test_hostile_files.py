@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import shutil
 import struct
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError, StorageError, UnsupportedError
@@ -47,7 +48,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def change_transaction(table: Path, **changes: Any) -> None:
-    rewrite_txn(table, lambda transaction: replace(transaction, **changes))
+    rewrite_txn(table, lambda transaction: dataclasses.replace(transaction, **changes))
 
 
 async def rows_of(table: Path, where: str | None = None) -> int:
@@ -70,7 +71,7 @@ async def test_a_largest_timestamp_before_the_last_partition(table: Path) -> Non
 async def test_two_records_of_one_directory(table: Path) -> None:
     transaction = parse_txn((table / "_txn").read_bytes(), path=None)
     first, second, *others = records_of(transaction)
-    records = [replace(first, timestamp=-100), replace(second, timestamp=0), *others]
+    records = [dataclasses.replace(first, timestamp=-100), dataclasses.replace(second, timestamp=0), *others]
     change_transaction(table, partitions=PartitionRecords.of(records))
     with pytest.raises(FormatError, match="both named 1970-01-01, so their rows would be read twice") as caught:
         await cp.open_table(table)
@@ -101,7 +102,7 @@ async def test_rows_of_other_times_are_read_where_no_partition_was_left_out_by_i
 
 async def test_a_record_of_other_times_than_the_rows(table: Path) -> None:
     day_us = 86_400_000_000
-    change_record(table, lambda first: replace(first, timestamp=first.timestamp - day_us))
+    change_record(table, lambda first: dataclasses.replace(first, timestamp=first.timestamp - day_us))
     shutil.move(table / f"{FIRST_DAY}.4", table / "2024-02-26.4")
     with pytest.raises(FormatError) as caught:
         await rows_of(table, "ts < '2024-03-01'")

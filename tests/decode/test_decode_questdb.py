@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coldparquet.decode.arrow import SymbolsAs, TextAs, concatenate, copied, expanded_table, to_batches
 from coldparquet.decode.row_group import decode_row_group

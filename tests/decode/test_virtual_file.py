@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import struct
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from msgspec.structs import replace
 
 from coldparquet.decode.arrow import decode_raw_arrays
 from coldparquet.decode.parquet_reader import ChunkLabel
@@ -91,7 +92,7 @@ def written() -> bytes:
 def with_codec(read: Read, codec: int) -> Read:
     chunks = read.chunks.copy()
     chunks["codec"] = codec
-    return replace(read, chunks=chunks)
+    return dataclasses.replace(read, chunks=chunks)
 
 
 def test_lzo_is_refused_before_anything_is_fetched(sparse_file: Any) -> None:

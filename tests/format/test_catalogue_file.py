@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format import catalogue_file

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import zlib
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import page_index as pages_file
@@ -278,7 +279,7 @@ def test_what_does_not_fit_32_bits_is_left_out() -> None:
     assert pages is not None
     lengths = pages.lower.lengths.copy()
     lengths[0] = 1 << 32
-    huge = replace(pages, lower=replace(pages.lower, lengths=lengths))
+    huge = dataclasses.replace(pages, lower=dataclasses.replace(pages.lower, lengths=lengths))
     content = encode_pages_file(huge, SMALL.places, parquet_size_bytes=len(SMALL.data))
     expected = pages_by_chunk(pages)
     del expected[0]

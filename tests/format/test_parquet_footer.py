@@ -8,7 +8,6 @@ import io
 import json
 import math
 import tracemalloc
-from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format import parquet_footer, parquet_thrift

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import boto3
 import pytest
+from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.errors import (

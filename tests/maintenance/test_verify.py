@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coldparquet.catalog.findings import Finding
 from coldparquet.errors import AccessError, FormatError, InvalidInputError, NotFoundError
@@ -276,7 +277,7 @@ async def test_a_missing_directory(days: Path, index: int) -> None:
 
 
 async def test_rows_that_the_transaction_does_not_count(days: Path) -> None:
-    change_record(days, lambda record: replace(record, row_count=record.row_count + 1))
+    change_record(days, lambda record: dataclasses.replace(record, row_count=record.row_count + 1))
     findings = [finding for _, finding in found(await verify_table(days))]
     assert [(finding.severity, finding.kind) for finding in findings] == [
         ("error", "StaleSidecar"),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from coldparquet.catalog.findings import Finding
 from coldparquet.format.parquet_footer import parse_footer

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import random
 import shutil
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.catalog.symbol_dictionaries import SYMBOLS, SymbolDictionaries
@@ -260,14 +261,14 @@ async def test_a_row_count_beyond_the_files_is_not_believed(columns: list[str]) 
 
 
 async def test_a_row_count_that_nothing_can_prove() -> None:
-    partition = replace(TYPES, timestamp=None)
+    partition = dataclasses.replace(TYPES, timestamp=None)
     with pytest.raises(FormatError, match="_txn claims"):
         await read_native(partition, MemoryStore(), columns=[], row_count=1 << 43)
 
 
 async def test_a_designated_timestamp_cannot_have_a_top() -> None:
     assert TYPES.timestamp is not None
-    partition = replace(TYPES, timestamp=replace(TYPES.timestamp, top=3))
+    partition = dataclasses.replace(TYPES, timestamp=dataclasses.replace(TYPES.timestamp, top=3))
     with pytest.raises(FormatError, match="the first 3 rows of the partition were written without it"):
         await read_native(partition, MemoryStore(), time_bounds=(5, None))
 
@@ -283,7 +284,7 @@ async def test_timestamps_out_of_order() -> None:
 
 async def test_a_large_partition_is_searched_by_few_requests() -> None:
     times = np.arange(200_000, dtype="<i8") * 10
-    partition = replace(TYPES, columns=(TYPES.column("ts"),), row_count=len(times))
+    partition = dataclasses.replace(TYPES, columns=(TYPES.column("ts"),), row_count=len(times))
     store = TraceStore(MemoryStore({path_of(TYPES, "ts.d"): times.tobytes()}))
     reading = await read_native(partition, store, time_bounds=(1_000_000, 1_000_039), rows_per_read=3)
     found = pa.concat_tables(reading.slices).column("ts").cast(pa.int64())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import decimal
 import io
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.errors import FormatError, UnsupportedError

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.table_scan import Scan
@@ -24,7 +25,7 @@ ROWS = 6_000
 
 
 def windowed(scan: Scan, windows: dict[str, tuple[int, int]]) -> Scan:
-    question = replace(
+    question = dataclasses.replace(
         scan.question,
         snapshot=replace(
             scan.question.snapshot,

@@ -9,11 +9,11 @@ import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from coldparquet.errors import ColdParquetError, ObjectChangedError, StorageError
 from coldparquet.options import StoreOptions

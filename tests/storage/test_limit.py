@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.ranges import ByteRange

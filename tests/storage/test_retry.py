@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import pickle
 from collections import deque
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coldparquet.errors import (
     AccessError,
@@ -60,10 +62,10 @@ class Scripted(MemoryStore):
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         self.requests.append(request)
-        fetched = replace(await super().get(replace(request, if_match=None)), etag=self.etag)
+        fetched = dataclasses.replace(await super().get(dataclasses.replace(request, if_match=None)), etag=self.etag)
         failure = self.failures.popleft() if self.failures else None
         if isinstance(failure, Cut):
-            received = replace(fetched, data=fetched.data[: failure.after_bytes], etag=failure.etag)
+            received = dataclasses.replace(fetched, data=fetched.data[: failure.after_bytes], etag=failure.etag)
             raise BrokenBodyError("the body ended early", path=request.path, received=received)
         if failure is not None:
             raise copy(failure)

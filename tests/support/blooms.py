@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from coldparquet.format.blooms import BloomTransfer, bloom_hashes, refer_to_blooms
 from coldparquet.format.parquet_thrift import BloomAlgorithm, BloomCompression, BloomFilterHeader, BloomHash

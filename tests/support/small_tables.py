@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 
 from coldparquet.format.blooms import BloomTransfer
 from coldparquet.format.partition_records import PartitionRecords
@@ -36,8 +37,8 @@ class QuotingStore(MemoryStore):
         answer = await super().get(request)
         etag = f'"{answer.etag}"'
         if request.if_none_match == etag:
-            return replace(answer, data=b"", etag=etag, is_unchanged=True)
-        return replace(answer, etag=etag)
+            return dataclasses.replace(answer, data=b"", etag=etag, is_unchanged=True)
+        return dataclasses.replace(answer, etag=etag)
 
     async def info(self, path: str) -> ObjectInfo:
         found = await super().info(path)
@@ -230,7 +231,7 @@ def table_of_days(days: int) -> dict[str, bytes]:
     """Objects of a table with a transaction. All days hold the same 48 rows."""
     transaction = parse_txn((_SOURCE / "_txn").read_bytes(), path=None)
     first = transaction.partitions.record(0)
-    records = [replace(first, timestamp=first.timestamp + day * DAY_US) for day in range(days)]
+    records = [dataclasses.replace(first, timestamp=first.timestamp + day * DAY_US) for day in range(days)]
     following = replace_partitions(
         transaction,
         PartitionRecords.of(records),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from coldparquet.format.blooms import BloomTransfer
 from coldparquet.format.native import encode_column_versions, parse_column_versions
@@ -82,7 +83,7 @@ def rewrite_txn(table: Path, change: Callable[[TableTransaction], TableTransacti
 
 def with_records(transaction: TableTransaction, records: Sequence[PartitionRecord], **changes: Any) -> TableTransaction:
     """Name other partitions, and count their rows."""
-    return replace(
+    return dataclasses.replace(
         transaction,
         transient_row_count=records[-1].row_count,
         fixed_row_count=sum(record.row_count for record in records[:-1]),
@@ -140,9 +141,9 @@ def alter(table: Path, slots: list[MetadataSlot]) -> None:
     """Give the table other columns, as a statement does: a new version of `_meta`, and a `_txn` that names it."""
     metadata = parse_table_metadata((table / "_meta").read_bytes(), path=None)
     version = metadata.metadata_version + 1
-    changed = replace(metadata, slots=tuple(slots), metadata_version=version)
+    changed = dataclasses.replace(metadata, slots=tuple(slots), metadata_version=version)
     (table / "_meta").write_bytes(encode_table_metadata(changed))
-    rewrite_txn(table, lambda txn: replace(txn, txn=txn.txn + 1, metadata_version=version))
+    rewrite_txn(table, lambda txn: dataclasses.replace(txn, txn=txn.txn + 1, metadata_version=version))
 
 
 def change_type(table: Path, name: str, *types: str) -> None:
@@ -219,10 +220,10 @@ def change_columns(table: Path) -> None:
     slots = list(metadata.slots)
     renamed = len(slots) - 1
     slots[renamed] = replace(slots[renamed], name=f"{slots[renamed].name}_renamed")
-    changed = replace(metadata, slots=tuple(slots), metadata_version=metadata.metadata_version + 1)
+    changed = dataclasses.replace(metadata, slots=tuple(slots), metadata_version=metadata.metadata_version + 1)
     (table / "_meta").write_bytes(encode_table_metadata(changed))
-    (table / "_cv").write_bytes(encode_column_versions(replace(versions, version=versions.version + 1)))
-    following = replace(
+    (table / "_cv").write_bytes(encode_column_versions(dataclasses.replace(versions, version=versions.version + 1)))
+    following = dataclasses.replace(
         transaction,
         txn=transaction.txn + 1,
         metadata_version=changed.metadata_version,

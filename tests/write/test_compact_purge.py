@@ -6,10 +6,10 @@ import asyncio
 import os
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from coldparquet.catalog.table_files import read_table_files
 from coldparquet.errors import UnsupportedError

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from coldparquet.archive.objects import is_being_restored, needs_restore, restore_offer
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, InvalidInputError, UnsupportedError
@@ -36,8 +38,7 @@ _LONGEST_PAUSE_S = 120.0
 _PAUSE_GROWTH = 1.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreProgress:
+class RestoreProgress(Struct, frozen=True, kw_only=True):
     """The progress of a restore."""
 
     ready_objects: int

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
+
+from msgspec import Struct
 
 from coldparquet.options import MIB
 from coldparquet.storage.cache import Cache, CachedStore, MemoryCache, digest_of
@@ -86,8 +88,7 @@ class SidecarCache:
             self._cache.keep(path, replace(kept, confirmed_s=0.0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableCaches:
+class TableCaches(Struct, frozen=True, kw_only=True):
     """The caches of one open table; refreshing the table keeps them."""
 
     ranges: Cache | None = None

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import difflib
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.catalog.other_layouts import (
     HOW_TO_CONVERT,
@@ -77,8 +78,7 @@ _SET_ASIDE_SUFFIXES = (".detached", ".attachable")
 """Directories that a user took out of the table, or may put back into it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discovery:
+class Discovery(Struct, frozen=True, kw_only=True):
     """The partitions of a table, and how they were found."""
 
     locations: tuple[PartitionLocation, ...]

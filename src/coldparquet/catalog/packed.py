@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import (
@@ -52,8 +52,7 @@ _FIRST_REQUEST_BYTES = 512 * 1024
 """Holds a year of days of 10 columns in 4 row groups, and downloads while `_txn` and the listing are awaited."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogueFile:
+class CatalogueFile(Struct, frozen=True, kw_only=True):
     """The object ``_catalogue`` of a table, or why there is none."""
 
     path: str
@@ -132,8 +131,7 @@ _MOST_STRIPE_BYTES = 32 * MIB
 read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedPartition:
+class AskedPartition(Struct, frozen=True, kw_only=True):
     """The filters wanted of one partition that has a valid catalogue entry."""
 
     name: str
@@ -351,8 +349,7 @@ _SIDECAR_GAP_BYTES, _LONGEST_SIDECAR_REQUEST_BYTES = 256 * 1024, 8 * 1024 * 1024
 """How blocks behind the first request are fetched: those of one time range are neighbours."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackedLookup:
+class PackedLookup(Struct, frozen=True, kw_only=True):
     """The catalogue's entry for one partition."""
 
     sidecar: Sidecar | None
@@ -387,8 +384,7 @@ async def read_entries(
     return await asyncio.to_thread(_parse_sidecars, index, blocks, wanted)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Blocks:
+class _Blocks(Struct, frozen=True, kw_only=True):
     """The blocks of a catalogue."""
 
     file: CatalogueFile

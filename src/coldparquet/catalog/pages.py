@@ -6,9 +6,12 @@ Both are optional. Any problem with them becomes a note, and the chunks are then
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InternalError, NotFoundError, UnsupportedError
@@ -55,8 +58,7 @@ _PARSE_IN_THREAD_BYTES = 64 * 1024
 """Above this size, parsing on the event loop blocks it for longer than handing the work to a thread costs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PagesFileLookup:
+class PagesFileLookup(Struct, frozen=True, kw_only=True):
     """The unchecked ``_pages`` beside one Parquet file, or why there is none."""
 
     path: str
@@ -141,7 +143,7 @@ async def read_page_index(  # noqa: PLR0913 - mostly keyword arguments
         columns=columns,
         earlier=await _read_earlier(source, footer, tail_start=place.start) if also_earlier else None,
     )
-    return replace(await asyncio.to_thread(parse) if in_thread else parse(), etag=answer.etag)
+    return dataclasses.replace(await asyncio.to_thread(parse) if in_thread else parse(), etag=answer.etag)
 
 
 def _of_pages_file(path: str, byte_range: ByteRange) -> RangeRequest:
@@ -162,8 +164,7 @@ def _parse_pages_file(data: bytes, sidecar: Sidecar, etag: str | None, path: str
     return PagesFound(pages=pages, etag=stated_etag(data))
 
 
-@dataclass(frozen=True, slots=True)
-class _ParquetSource:
+class _ParquetSource(Struct, frozen=True):
     """The committed bytes of one Parquet file."""
 
     store: ObjectStore

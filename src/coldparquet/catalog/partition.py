@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coldparquet.catalog.discovery import NATIVE_PARTITION, raise_what_is_missing
 from coldparquet.catalog.packed import CATALOGUE_FILE
@@ -50,8 +52,7 @@ SidecarState = Literal["present", "absent", "stale", "damaged"]
 """``stale``: no snapshot in it is of a Parquet file of the committed size. ``damaged``: no reader would accept it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SidecarLookup:
+class SidecarLookup(Struct, frozen=True, kw_only=True):
     """The sidecar of one Parquet file, or why there is none."""
 
     state: SidecarState
@@ -216,8 +217,7 @@ WRITTEN_AFTER_SIDECAR = (
 """Why a sidecar is rejected that is older than a Parquet file of the size that it describes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionMetadata:
+class PartitionMetadata(Struct, frozen=True, kw_only=True):
     """The metadata of a partition."""
 
     sidecar: Sidecar
@@ -234,8 +234,7 @@ class PartitionMetadata:
     sources."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Packed:
+class _Packed(Struct, frozen=True):
     """The catalogue's metadata for a partition; empty where no entry is valid."""
 
     found: PackedLookup | None

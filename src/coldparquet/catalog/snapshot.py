@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coldparquet.catalog.caches import NO_CACHES, TableCaches
 from coldparquet.catalog.catalogue import Catalogue
@@ -41,8 +43,7 @@ if TYPE_CHECKING:
     from coldparquet.storage.cache import CachedStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSnapshot:
+class TableSnapshot(Struct, frozen=True, kw_only=True):
     """The state of a table that scans see until it is refreshed."""
 
     store: CachedStore
@@ -79,8 +80,7 @@ class TableSnapshot:
         return self.store.versions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotReader:
+class SnapshotReader(Struct, frozen=True, kw_only=True):
     """Reads the states of a table."""
 
     store: ObjectStore

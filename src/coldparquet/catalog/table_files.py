@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import AccessError, FormatError, NotFoundError, ObjectChangedError, StorageError
@@ -88,8 +89,7 @@ class TableMoment:
         return is_same_table and self.txn >= earlier.txn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableFiles:
+class TableFiles(Struct, frozen=True, kw_only=True):
     """One committed state of a table."""
 
     transaction: TableTransaction
@@ -355,8 +355,7 @@ DATA_FILE = "data.parquet"
 SIDECAR_FILE = "_pm"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionLocation:
+class PartitionLocation(Struct, frozen=True, kw_only=True):
     """The place of a partition, and what is known of it without a request."""
 
     name: str

@@ -17,11 +17,11 @@ has as many values as there are entries; then all of them are distinct.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from coldparquet.decode.arrow import DICTIONARY_TYPE, byte_strings_to_arrow, compute, numbers_to_arrow, numbers_to_numpy
 from coldparquet.decode.parquet_reader import check_values, read_columns
@@ -50,8 +50,7 @@ _SMALLEST_ENTRY_BYTES = 4
 """A plain string begins with its length."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DictionaryParts:
+class DictionaryParts(Struct, frozen=True, kw_only=True):
     """The pages of a flat text chunk by content, in this order."""
 
     dictionary: Page | None
@@ -282,8 +281,7 @@ def dictionary_value_bytes(  # noqa: PLR0913 - a chunk, and what its pages do no
     return size_bytes if size_bytes > enough_bytes else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Chunk:
+class _Chunk(Struct, frozen=True, kw_only=True):
     """What all parts of a chunk share."""
 
     content: memoryview
@@ -348,8 +346,7 @@ def _read_entries(chunk: _Chunk, page: Page, logical: LogicalType | None = _TEXT
     return entries.combine_chunks()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _EntryNumbers:
+class _EntryNumbers(Struct, frozen=True, kw_only=True):
     """The entries of a dictionary page by their number in the result's dictionary."""
 
     numbers: npt.NDArray[np.int32]

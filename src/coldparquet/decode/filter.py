@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from decimal import Decimal
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from coldparquet.decode.arrow import (
     byte_strings_to_arrow,
@@ -66,8 +66,7 @@ _SHARE_OF_RANGE = 0.4
 _SHARE_OF_NULL = 0.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PredicateCost:
+class _PredicateCost(Struct, frozen=True, kw_only=True):
     """The cost of evaluating a predicate, and the share of rows that it leaves."""
 
     ns_per_row: float
@@ -80,8 +79,7 @@ class _PredicateCost:
         return self.ns_per_row / max(share_decided, 0.01)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RemainingCost:
+class _RemainingCost(Struct, frozen=True, kw_only=True):
     """The cost of the parts of an AND that are still to be evaluated, in nanoseconds per row."""
 
     evaluation_ns: float

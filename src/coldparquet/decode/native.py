@@ -6,11 +6,12 @@ slice are compared at once, and one step copies their bytes out of the data file
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coldparquet.decode.arrow import (
     arrow_field,
@@ -150,8 +151,7 @@ def decode_variable(  # noqa: PLR0913 - two files and what they hold
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Values:
+class _Values(Struct, frozen=True, kw_only=True, eq=False):
     """The places of values' bytes: arrays of shape ``(rows,)``."""
 
     data: ByteArray

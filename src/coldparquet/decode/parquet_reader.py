@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.parquet_footer import PARQUET_MAGIC
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from coldparquet.format.native import Mask
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkLabel:
+class ChunkLabel(Struct, frozen=True, kw_only=True):
     """The chunk of one column in one row group, or of several columns decoded together."""
 
     path: str | None
@@ -134,8 +133,7 @@ def check_values(array: pa.ChunkedArray[Any], label: ChunkLabel) -> None:
         ) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowsLabel(ChunkLabel):
+class RowsLabel(ChunkLabel, frozen=True, kw_only=True):
     """The values of one column in one slice of a native partition; only those after the top have bytes."""
 
     first_row: int

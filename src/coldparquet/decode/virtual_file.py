@@ -15,11 +15,11 @@ Lists of which only some pages were fetched are in no file: see ``coldparquet.de
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import FormatError, InternalError, UnsupportedError
@@ -131,8 +131,7 @@ CODECS = tuple(codec.name.lower() for codec in Codec)
 """Parquet's compression codecs by number, with Arrow's names. Arrow never has LZO; the others depend on its build."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VirtualColumn:
+class VirtualColumn(Struct, frozen=True, kw_only=True):
     """One column of a virtual file."""
 
     position: int
@@ -144,8 +143,7 @@ class VirtualColumn:
     length_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VirtualFile:
+class VirtualFile(Struct, frozen=True, kw_only=True):
     """One of the files in a buffer."""
 
     columns: tuple[VirtualColumn, ...]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from coldparquet.catalog.discovery import recorded_locations
 from coldparquet.catalog.partition import Partition
@@ -161,7 +164,7 @@ class TableFollower:
             partitions = _listed_versions(snapshot, windows, now)
         else:
             partitions = _recorded_versions(snapshot, snapshot.files, windows, self._options)
-        question = replace(
+        question = dataclasses.replace(
             scan.question,
             snapshot=replace(snapshot, partitions=partitions),
             row_windows={

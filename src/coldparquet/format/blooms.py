@@ -25,12 +25,13 @@ from __future__ import annotations
 import math
 import struct
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from coldparquet.errors import FormatError, InternalError
 from coldparquet.format import sidecar_layout as layout
@@ -79,8 +80,7 @@ StoredValue: TypeAlias = bool | int | float | bytes | None
 """A value as the column stores it; None for one that the column cannot store, so that it is certainly absent."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BloomHashes:
+class BloomHashes(Struct, frozen=True, eq=False):
     """The hashes of several values. A value without hashes cannot be stored in the column."""
 
     hashes: npt.NDArray[np.uint64]
@@ -89,8 +89,7 @@ class BloomHashes:
     """Index of the value of each hash, ascending; the two zeros of floats are two hashes of one value."""
 
 
-@dataclass(frozen=True, slots=True)
-class BloomHeader:
+class BloomHeader(Struct, frozen=True):
     """The header before a bitset in a Parquet file."""
 
     length_bytes: int
@@ -213,8 +212,7 @@ UNKNOWN = -1
 """Start of a missing header, or of a bitset whose header is not read."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class BloomPlaces:
+class BloomPlaces(Struct, kw_only=True, eq=False):
     """The places of the filters of one column; every array has shape ``(row_groups,)``.
 
     Not frozen: headers that are read later complete it, and damaged filters are removed from it.

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.errors import FormatError
 from coldparquet.format.blooms import BLOCK_BYTES
@@ -42,8 +42,7 @@ _NUMBERS_PER_GROUP, _NUMBERS_PER_FILTER = 3, 2
 _ROW_GROUP_BITS = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackedBloom:
+class PackedBloom(Struct, frozen=True, kw_only=True):
     """One bloom filter for a catalogue."""
 
     column: str
@@ -52,8 +51,7 @@ class PackedBloom:
     """Whole blocks of 32 bytes, without a header."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BloomStripes:
+class BloomStripes(Struct, frozen=True, kw_only=True, eq=False):
     """The filters of one column that have one length. Arrays of shape ``(filters,)``, one about stripes ``(blocks,)``."""
 
     column: str
@@ -95,8 +93,7 @@ class BloomStripes:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CatalogueBlooms:
+class CatalogueBlooms(Struct, frozen=True, kw_only=True, eq=False):
     """The index of the stripes of a catalogue."""
 
     groups: Mapping[tuple[str, int], BloomStripes]

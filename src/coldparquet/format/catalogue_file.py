@@ -40,10 +40,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.format.binary import Envelope
@@ -100,8 +100,7 @@ LONGEST_BLOCK_BYTES = BLOCK_SIDECAR_BYTES + LARGEST_SIDECAR_BYTES
 _LARGEST_NUMBER = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogueIndex:
+class CatalogueIndex(Struct, frozen=True, kw_only=True):
     """The index of a catalogue. Arrays have shape ``(entries,)``, those about blocks ``(blocks,)``."""
 
     path: str | None
@@ -267,8 +266,7 @@ def _split(texts: str, lengths: Sequence[npt.NDArray[np.int64]]) -> list[list[st
     return kinds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackedSidecar:
+class PackedSidecar(Struct, frozen=True, kw_only=True):
     """One sidecar, and the state of its partition."""
 
     name: str

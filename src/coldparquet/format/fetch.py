@@ -22,10 +22,10 @@ may include an append that was never committed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.errors import FormatError, InternalError, InvalidInputError, UnsupportedError
 from coldparquet.format import sidecar_layout as layout
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 NOT_FETCHED = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WantedRanges:
+class WantedRanges(Struct, frozen=True, kw_only=True, eq=False):
     """Ranges of one object to be fetched, in no particular order; they may repeat and overlap."""
 
     starts: IntArray
@@ -105,8 +104,7 @@ class FetchedRanges:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Round:
+class _Round(Struct, frozen=True, kw_only=True, eq=False):
     """The pieces of one round, ascending; every array has shape ``(pieces,)``."""
 
     starts: IntArray

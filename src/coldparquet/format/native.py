@@ -36,6 +36,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format.binary import LENGTH, UNIT_BYTES, Utf8Strings, invalid, truncated, utf16_to_utf8
@@ -116,8 +117,7 @@ class EntryKind(Enum):
     """48 bits of offset, 16 reserved ones, then the length in bytes as i32; 0 for null."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VariableLayout:
+class VariableLayout(Struct, frozen=True, kw_only=True):
     """Values of any length in the data file, and an auxiliary file with one entry per row."""
 
     entry_kind: EntryKind
@@ -158,8 +158,7 @@ class VariableLayout:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class VariableEntries:
+class VariableEntries(Struct, frozen=True, kw_only=True, eq=False):
     """Entries of an auxiliary file, each array of shape ``(entries,)``."""
 
     offsets: Offsets
@@ -327,8 +326,7 @@ ABSENT_TOP = -1
 """What `ColumnVersions.columns` says for a column that a partition does not have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnVersion:
+class ColumnVersion(Struct, frozen=True, kw_only=True):
     """The files of one column in one partition."""
 
     name_txn: int

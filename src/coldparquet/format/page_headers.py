@@ -15,11 +15,12 @@ version 1 may even begin within a row, so such chunks stay unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
 from thrift.protocol.TCompactProtocol import TCompactProtocolAcceleratedFactory
 from thrift.transport.TTransport import TMemoryBuffer
 
@@ -90,8 +91,7 @@ class PageType(IntEnum):
     DATA_V2 = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(Struct, frozen=True, kw_only=True):
     """One page of a chunk."""
 
     header: PageHeader
@@ -160,8 +160,7 @@ _ROWS_UNKNOWN = "its page headers do not say which rows they hold"
 _TOO_MANY = f"it has more than {MAX_PAGES:,} pages"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WalkedPage:
+class WalkedPage(Struct, frozen=True, kw_only=True):
     """One data page as its header describes it."""
 
     start: int

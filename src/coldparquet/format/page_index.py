@@ -47,10 +47,10 @@ and the body, compressed with zlib, to the end of the file. The body, chunk = ro
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.binary import Envelope
@@ -175,8 +175,7 @@ def _without_index(parser: _IndexParser, places: ChunkPlaces) -> tuple[str, ...]
     return (f"{places.describe(missing[0])}{others} {'have' if others else 'has'} no page index",)
 
 
-@dataclass(slots=True, kw_only=True)
-class _IndexParser:
+class _IndexParser(Struct, kw_only=True):
     """Parses one chunk's indexes after the other."""
 
     tail: bytes

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from coldparquet.errors import FormatError
 from coldparquet.format import sidecar_layout as layout
@@ -275,8 +276,7 @@ class PagesFound:
     """Version of the Parquet object that they describe; None where that is not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ClaimedPages:
+class ClaimedPages(Struct, frozen=True, kw_only=True, eq=False):
     """Data pages of some chunks, as a file claims them: nothing is checked yet, but all numbers fit 64 bits."""
 
     chunks: npt.NDArray[np.int64]

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format import parquet_thrift as thrift
@@ -89,8 +90,7 @@ _ENCODINGS = {bit: encoding for encoding, bit in layout.ENCODING_BITS.items()}
 """Parquet encoding of each bit of a sidecar's mask; of two with the same bit the newer one, which comes later."""
 
 
-@dataclass(frozen=True, slots=True)
-class SortOrder:
+class SortOrder(Struct, frozen=True):
     """One column of a row group's declared sort order."""
 
     column: int
@@ -98,8 +98,7 @@ class SortOrder:
     descending: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FooterRowGroup:
+class FooterRowGroup(Struct, frozen=True, kw_only=True):
     """One row group as the footer describes it."""
 
     row_count: int
@@ -117,8 +116,7 @@ class FooterRowGroup:
     """Bytes of each chunk's column index; 0 where it has none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParquetFooter:
+class ParquetFooter(Struct, frozen=True, kw_only=True):
     """The footer of one Parquet file, checked for consistency."""
 
     path: str | None
@@ -293,8 +291,7 @@ def _sorting(row_group: thrift.RowGroup, index: int, leaf_count: int, path: str 
     return tuple(SortOrder(column.column_idx, column.descending is True) for column in row_group.sorting_columns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VirtualChunk:
+class VirtualChunk(Struct, frozen=True, kw_only=True):
     """The pages of one column in a virtual file, with the facts that a decoder needs."""
 
     start: int
@@ -308,8 +305,7 @@ class VirtualChunk:
     """Mask of a sidecar's ``ENCODING_*`` bits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VirtualRowGroup:
+class VirtualRowGroup(Struct, frozen=True, kw_only=True):
     """One row group of a virtual file."""
 
     row_count: int
@@ -383,8 +379,7 @@ _U64 = range(1 << 64)
 _UNSET = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestdbColumn:
+class QuestdbColumn(Struct, frozen=True, kw_only=True):
     """One column, by its position in the file."""
 
     type_code: int
@@ -400,8 +395,7 @@ class QuestdbColumn:
     """The column is declared NOT NULL, whatever its repetition in the file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestdbMetadata:
+class QuestdbMetadata(Struct, frozen=True, kw_only=True):
     """The content of the JSON."""
 
     columns: tuple[QuestdbColumn, ...]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import parquet_thrift as thrift
@@ -44,8 +45,7 @@ _PHYSICAL_TYPES = frozenset(PhysicalType)
 _UNITS = {"ms": "MILLIS", "us": "MICROS", "ns": "NANOS"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaLeaf:
+class SchemaLeaf(Struct, frozen=True, kw_only=True):
     """One leaf of the schema tree, which is one column chunk per row group."""
 
     name: str
@@ -77,8 +77,7 @@ def parse_schema(elements: Sequence[thrift.SchemaElement], *, path: str | None) 
     return tuple(_walk(elements, path))
 
 
-@dataclass(slots=True)
-class _OpenGroup:
+class _OpenGroup(Struct):
     """A group whose children are being read."""
 
     element: thrift.SchemaElement
@@ -202,8 +201,7 @@ def _logical_of_annotation(annotation: thrift.Annotation) -> LogicalType:
     return _OTHER
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeafSpec:
+class LeafSpec(Struct, frozen=True, kw_only=True):
     """One column of a virtual file's schema, with the fields of a sidecar's column descriptor."""
 
     name: str

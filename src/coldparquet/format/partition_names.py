@@ -26,6 +26,8 @@ from datetime import date
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from coldparquet.errors import FormatError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -173,8 +175,7 @@ def parse_partition_directory(name: str, *, interval: PartitionInterval | None =
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Spelled:
+class _Spelled(Struct, frozen=True):
     """The time in a name, even if no table has partitions with such names."""
 
     base_name: str

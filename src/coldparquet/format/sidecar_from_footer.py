@@ -20,8 +20,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
+
+from msgspec.structs import replace
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import sidecar_layout as layout

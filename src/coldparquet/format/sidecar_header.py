@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import sidecar_layout as layout
@@ -50,8 +51,7 @@ _REPETITIONS, _PHYSICAL_TYPES = tuple(layout.Repetition), tuple(layout.PhysicalT
 """Enum members by number, from 0: for a thousand columns, calling the enums would take a millisecond."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnDescriptor:
+class ColumnDescriptor(Struct, frozen=True, kw_only=True):
     """One leaf column of the Parquet file."""
 
     index: int
@@ -79,8 +79,7 @@ class ColumnDescriptor:
     reserved: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SidecarHeader:
+class SidecarHeader(Struct, frozen=True, kw_only=True, eq=False):
     """The header's fields as stored; arrays are views of the file, so a wide header costs no objects."""
 
     committed_size_bytes: int
@@ -335,8 +334,7 @@ def parse_columns_ahead(beginning: memoryview) -> Iterator[None]:
         return
 
 
-@dataclass(frozen=True, slots=True)
-class ScratchpadEntry:
+class ScratchpadEntry(Struct, frozen=True):
     """One tagged byte string of a footer's SCRATCHPAD."""
 
     code: int

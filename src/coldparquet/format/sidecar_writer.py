@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.format import sidecar_layout as layout
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar_header import CoveringIndexEntry, ScratchpadEntry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnSpec:
+class ColumnSpec(Struct, frozen=True, kw_only=True):
     """One leaf column, with the fields of its descriptor."""
 
     name: str
@@ -38,8 +39,7 @@ class ColumnSpec:
     max_def_level: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class BoundSpec:
+class BoundSpec(Struct, frozen=True):
     """One bound of a chunk: the bytes of a Parquet `min_value` or `max_value`, unchanged."""
 
     value: bytes
@@ -50,8 +50,7 @@ class BoundSpec:
     """Place of the bytes; None means inline up to 8 bytes and out of line above, as every writer does it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkSpec:
+class ChunkSpec(Struct, frozen=True, kw_only=True):
     """One column chunk."""
 
     codec: int
@@ -71,16 +70,14 @@ class ChunkSpec:
     """Range of the bitset in the Parquet file; only with `SidecarContent.blooms_external`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowGroupSpec:
+class RowGroupSpec(Struct, frozen=True, kw_only=True):
     """One row group: its rows and one chunk per column."""
 
     row_count: int
     chunks: Sequence[ChunkSpec]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FooterSpec:
+class FooterSpec(Struct, frozen=True, kw_only=True):
     """The content of one footer apart from its row groups."""
 
     parquet_footer_offset: int
@@ -93,8 +90,7 @@ class FooterSpec:
     covering_index: Sequence[CoveringIndexEntry] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SidecarContent:
+class SidecarContent(Struct, frozen=True, kw_only=True):
     """The whole content of a new sidecar. Feature flags follow from it and are not given."""
 
     columns: Sequence[ColumnSpec]
@@ -114,8 +110,7 @@ class SidecarContent:
     """Filters stay in the Parquet file and the sidecar only refers to them."""
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedRowGroup:
+class EncodedRowGroup(Struct, frozen=True):
     """The block of one row group, ready to be placed at an 8-aligned offset."""
 
     block: bytes

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format.binary import Record, encode_name, invalid, parse_name, truncated
 from coldparquet.format.partition_names import PartitionInterval
@@ -56,8 +58,7 @@ class ParquetCodec(IntEnum):
     LZ4_RAW = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodingConfig:
+class EncodingConfig(Struct, frozen=True, kw_only=True):
     """How to write a column to Parquet; it says nothing about existing files."""
 
     encoding: int = ParquetEncoding.DEFAULT
@@ -160,8 +161,7 @@ def minor_version_of(word: int, metadata_version: int, slot_count: int) -> int |
     return word >> 16 & 0xFFFF
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataSlot:
+class MetadataSlot(Struct, frozen=True, kw_only=True):
     """One slot as stored: a present or former column of the table."""
 
     name: str
@@ -179,16 +179,14 @@ class MetadataSlot:
     reserved: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SupersededColumn:
+class SupersededColumn(Struct, frozen=True, kw_only=True):
     """What a column was before its type was changed: older files hold it under this id with this type."""
 
     writer_index: int
     type_code: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataColumn:
+class MetadataColumn(Struct, frozen=True, kw_only=True):
     """One column of the table as users see it."""
 
     name: str

@@ -29,6 +29,7 @@ from typing import (
     get_origin,
 )
 
+from msgspec import Struct
 from thrift.protocol.TBase import TBase
 from thrift.protocol.TCompactProtocol import TCompactProtocolAccelerated
 from thrift.Thrift import TType
@@ -190,8 +191,7 @@ _FIXED_BYTES = {FieldType.I8: 1, FieldType.DOUBLE: 8, FieldType.UUID: 16}
 _VARINTS = frozenset({FieldType.I16, FieldType.I32, FieldType.I64})
 
 
-@dataclass(frozen=True, slots=True)
-class RawField:
+class RawField(Struct, frozen=True):
     """One field of a structure."""
 
     number: int

@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.errors import FormatError
 from coldparquet.format.sidecar_layout import PhysicalType
@@ -231,8 +232,7 @@ class ColumnType:
     converts. True for the columns of tables without ``_meta``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Storage:
+class _Storage(Struct, frozen=True, kw_only=True):
     """The properties of a tag, or an annotation, stored as one physical type."""
 
     arrow: ArrowKind

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from msgspec.structs import replace
 
 from coldparquet.catalog.discovery import NOT_IN_PARQUET, advice_for_misnamed
 from coldparquet.catalog.partition import Partition, look_up_sidecar, shorter_than_committed

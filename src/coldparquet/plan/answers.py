@@ -15,10 +15,10 @@ Everything else proves nothing here, and the column is read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import TypeTag
@@ -44,8 +44,7 @@ _NARROW_INTEGERS = frozenset({"int8", "int16", "uint8", "uint16"})
 """Arrow types whose bounds take more bytes than their values: damaged bounds may exceed the type's range."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ExactSide:
+class ExactSide(Struct, frozen=True, kw_only=True, eq=False):
     """What is known of the minimum, or of the maximum, of a column; every array has shape ``(row_groups,)``."""
 
     side: Side | None
@@ -68,8 +67,7 @@ class ExactSide:
         return self.has_values & (~self.side.known | beyond)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ExactBounds:
+class ExactBounds(Struct, frozen=True, kw_only=True, eq=False):
     """What the metadata of one partition proves about a column."""
 
     bounds: Bounds | None
@@ -182,8 +180,7 @@ def _bytes_of(side: ByteSide, row_group: int) -> bytes:
     return int(side.prefixes[row_group]).to_bytes(PREFIX_BYTES, "big")[:length]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyDomain:
+class KeyDomain(Struct, frozen=True, kw_only=True):
     """The keys that the rows of a question can have."""
 
     value_count: int | None

@@ -17,10 +17,11 @@ Filters that cannot be right are not probed, and a note says so: they never lose
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.blooms import (
@@ -63,8 +64,7 @@ MAX_VALUES = 256
 raise one in 92 % of the filters: longer lists cost bytes and drop nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BloomLookup:
+class BloomLookup(Struct, frozen=True, kw_only=True, eq=False):
     """One set of values of one column; arrays have shape ``(row_groups,)``."""
 
     column: int
@@ -90,8 +90,7 @@ class BloomLookup:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BloomLookups:
+class BloomLookups(Struct, frozen=True, kw_only=True):
     """The worthwhile lookups in the bloom filters of one partition, or of many."""
 
     lookups: Mapping[LookupKey, BloomLookup]
@@ -289,8 +288,7 @@ SMALL_BITSET_BYTES = 1024
 _MOST_ROUNDS = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WantedBlocks:
+class WantedBlocks(Struct, frozen=True, kw_only=True, eq=False):
     """The blocks of the filters of one column that one lookup touches; arrays of shape ``(blocks,)``."""
 
     column: str
@@ -383,8 +381,7 @@ class BloomProbes:
                 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Probe:
+class _Probe(Struct, frozen=True, kw_only=True, eq=False):
     """The pairs of filter and hash that answer one lookup."""
 
     column: int

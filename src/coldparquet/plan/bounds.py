@@ -7,11 +7,11 @@ all row groups in one step. It says nothing about row groups with an unknown bou
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from coldparquet.errors import InternalError
 from coldparquet.format.types import distinct_values
@@ -31,8 +31,7 @@ PREFIX_BYTES = 8
 """Byte strings compare by their first 8 bytes as one big-endian number; only ties need the rest."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SortedValues:
+class SortedValues(Struct, frozen=True, eq=False):
     """Literals in ascending order, prepared for searches with thousands of bounds."""
 
     values: tuple[DomainValue, ...]
@@ -56,8 +55,7 @@ class SortedValues:
         return cls(values, np.array(values, dtype=np.int64 if fits else np.object_))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NumericSide:
+class NumericSide(Struct, frozen=True, eq=False):
     """One side of the bounds of a column that compares as numbers."""
 
     known: BoolArray
@@ -79,8 +77,7 @@ class NumericSide:
         return below, np.searchsorted(values.keys, self.numbers, side="right")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ByteSide:
+class ByteSide(Struct, frozen=True, eq=False):
     """One side of the bounds of a column that compares as byte strings, unsigned."""
 
     known: BoolArray
@@ -121,8 +118,7 @@ class ByteSide:
 Side: TypeAlias = NumericSide | ByteSide
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Bounds:
+class Bounds(Struct, frozen=True, kw_only=True, eq=False):
     """What is known about one column's values in every row group; every array has shape ``(row_groups,)``."""
 
     lower: Side | None

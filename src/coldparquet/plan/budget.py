@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.errors import BudgetExceededError, InvalidInputError
 from coldparquet.options import COALESCING_BY_GOAL
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
     from coldparquet.prices import RestoreTier
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoalCost:
+class GoalCost(Struct, frozen=True, kw_only=True):
     """Requests, bytes, time and price of fetching a plan's rows with one goal."""
 
     goal: Goal
@@ -134,8 +134,7 @@ _ROUNDING = 1e-9
 """Relative tolerance when comparing sums of money: the order of addition changes them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spending:
+class Spending(Struct, frozen=True, kw_only=True):
     """The total cost of requests for data."""
 
     request_count: int = 0
@@ -165,8 +164,7 @@ class Spending:
         return breaches
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreCost:
+class RestoreCost(Struct, frozen=True, kw_only=True):
     """The cost of restoring archived objects before they are read."""
 
     object_count: int

@@ -5,10 +5,10 @@ Pure functions of bytes and estimates. Each choice comes with its reason as text
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.errors import UnsupportedError
 from coldparquet.plan.statistics import ColumnFacts
@@ -114,8 +114,7 @@ _INDEX_BYTES_PER_PAGE = 26
 """Two bounds of 8 bytes, a null count, and the place of the page. QuestDB's indexes of one page take 45 bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """Whether to use a technique."""
 
     pays: bool
@@ -125,8 +124,7 @@ class Choice:
     """The numbers behind it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LateChoice:
+class LateChoice(Struct, frozen=True, kw_only=True, eq=False):
     """Which row groups use late materialisation."""
 
     late: BoolArray

@@ -5,10 +5,10 @@ Pure arithmetic over numpy arrays: 100,000 ranges take milliseconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.errors import InvalidInputError
 
@@ -24,8 +24,7 @@ _LEAST_SHARE_AT_BORDERS = 3 / 4
 _LARGEST_OFFSET = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CoalescedRequests:
+class CoalescedRequests(Struct, frozen=True, kw_only=True, eq=False):
     """Disjoint requests in ascending order, and the mapping from input ranges to them."""
 
     starts: npt.NDArray[np.int64]

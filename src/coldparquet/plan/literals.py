@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.types import TypeTag
@@ -60,8 +60,7 @@ class DomainPlace(Enum):
     """The literal is NULL: no comparison with it is ever true."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedLiteral:
+class PlacedLiteral(Struct, frozen=True):
     """A literal in a column's domain."""
 
     place: DomainPlace
@@ -339,8 +338,7 @@ def _write_ipv4(value: DomainValue, _column_type: ColumnType) -> str:
     return f"'{IPv4Address(int(value))}'"
 
 
-@dataclass(frozen=True, slots=True)
-class _Conversion:
+class _Conversion(Struct, frozen=True):
     """How literals become values of a type and back, and the spelling that an error message suggests."""
 
     convert: Callable[[Value, ColumnType], PlacedLiteral | None]

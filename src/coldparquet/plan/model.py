@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.format.parquet_schema import LeafSpec
 from coldparquet.format.types import resolve_type
@@ -225,8 +226,7 @@ class Read:
         return offsets
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowGroupsDropped:
+class RowGroupsDropped(Struct, frozen=True, kw_only=True):
     """Number of row groups of one partition that were pruned for one reason."""
 
     reason: str
@@ -241,8 +241,7 @@ TechniqueName: TypeAlias = Literal["bloom filter", "page index", "late reading"]
 """``late reading`` is late materialisation: the predicate's columns first, the others only for the remaining rows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Technique:
+class Technique(Struct, frozen=True, kw_only=True):
     """One way of reading less, and its effect in one partition."""
 
     name: TechniqueName
@@ -259,8 +258,7 @@ class Technique:
     """The numbers of this partition behind the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrunedPartition:
+class PrunedPartition(Struct, frozen=True, kw_only=True):
     """A partition that is not read at all, not even its sidecar."""
 
     name: str
@@ -268,8 +266,7 @@ class PrunedPartition:
     """Why none of its rows can match: ``ts >= '2024-03-01'``, ``limit reached``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkippedPartition:
+class SkippedPartition(Struct, frozen=True, kw_only=True):
     """A partition that may hold matching rows, but is skipped by the options because its data object is archived."""
 
     name: str
@@ -332,8 +329,7 @@ MetadataOperation: TypeAlias = Literal["get", "list", "info"]
 """``info`` asks for an object's attributes: a HEAD."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataRequest:
+class MetadataRequest(Struct, frozen=True, kw_only=True):
     """A request already sent to make the plan: sidecars, footers, listings of a table."""
 
     path: str
@@ -344,8 +340,7 @@ class MetadataRequest:
     operation: MetadataOperation = "get"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchNumbers:
+class FetchNumbers(Struct, frozen=True, kw_only=True):
     """The requests and bytes of one partition."""
 
     request_count: int

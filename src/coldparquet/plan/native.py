@@ -11,10 +11,11 @@ round trip.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.errors import FormatError, InternalError
 from coldparquet.format.native import FixedLayout, VariableLayout, auxiliary_file_name, data_file_name, native_layout
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 IntArray: TypeAlias = "npt.NDArray[np.int64]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NativeSymbol:
+class NativeSymbol(Struct, frozen=True, kw_only=True):
     """The dictionary of a SYMBOL column, which is in the table's directory."""
 
     count: int
@@ -45,8 +45,7 @@ class NativeSymbol:
     """Version of the dictionary's files, from ``_cv``; -1 for the first one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NativeColumn:
+class NativeColumn(Struct, frozen=True, kw_only=True):
     """One column of a table, as a native partition stores it."""
 
     index: int
@@ -67,8 +66,7 @@ class NativeColumn:
         return native_layout(self.type.tag)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RowSlices:
+class RowSlices(Struct, frozen=True, kw_only=True, eq=False):
     """Consecutive rows, cut into slices: arrays of shape ``(slices,)``."""
 
     first_rows: IntArray
@@ -90,8 +88,7 @@ class RowSlices:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DataEdges:
+class DataEdges(Struct, frozen=True, kw_only=True, eq=False):
     """Where the data of a variable-size column begins and ends, slice by slice.
 
     The auxiliary file tells: the entry of a slice's first row, and that of its last row or the next one.
@@ -342,8 +339,7 @@ class TimeSearch:
         )
 
 
-@dataclass(slots=True, kw_only=True)
-class _Edge:
+class _Edge(Struct, kw_only=True):
     """The first row whose timestamp is at or above the threshold: at least ``least``, at most ``most``."""
 
     threshold: int

@@ -10,11 +10,12 @@ The surviving segments of a row group are its row selection: the intersection of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.sidecar_layout import WORD_BYTES, PhysicalType
@@ -49,8 +50,7 @@ _NUMBER_BYTES: dict[PhysicalType, int] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PageSideBounds:
+class PageSideBounds(Struct, frozen=True, kw_only=True, eq=False):
     """One side's bounds of some pages, as ``StoredBounds``."""
 
     raw: npt.NDArray[np.uint64]
@@ -70,8 +70,7 @@ class PageSideBounds:
         return self.values[start : start + length].tobytes() if length > 0 else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PageColumn:
+class PageColumn(Struct, frozen=True, kw_only=True, eq=False):
     """The statistics of some pages of one column, as ``StoredStatistics``. They are unknown for unknown pages."""
 
     min: PageSideBounds
@@ -127,8 +126,7 @@ def _side_bounds(side: PageBounds, pages: IntArray, width: int | None) -> PageSi
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Segments:
+class Segments(Struct, frozen=True, kw_only=True, eq=False):
     """Runs of rows between page borders, in order; every array has shape ``(segments,)``. None is empty."""
 
     row_groups: IntArray
@@ -299,8 +297,7 @@ def _refined_side(whole: Side | None, of_pages: Side | None) -> Side | None:
     return whole if of_pages is None else of_pages
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PagePruneReport:
+class PagePruneReport(Struct, frozen=True, kw_only=True):
     """What pruning by pages left, for explain."""
 
     rows: int
@@ -313,8 +310,7 @@ class PagePruneReport:
     """Known pages with a row that may match."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PagesSelected:
+class PagesSelected(Struct, frozen=True, kw_only=True, eq=False):
     """What pages left of the row groups of one partition."""
 
     row_groups: IntArray

@@ -19,6 +19,7 @@ from typing import Generic, NoReturn, TypeAlias, TypeVar
 from uuid import UUID
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.errors import InvalidInputError
 
@@ -40,8 +41,7 @@ _INSTANT = re.compile(
 _TIME = re.compile(_TIME_OF_DAY, re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Instant:
+class Instant(Struct, frozen=True, order=True):
     """A point in time: whole nanoseconds since 1970-01-01 UTC, and whether a smaller fraction follows them."""
 
     nanoseconds: int

@@ -14,11 +14,12 @@ is never null.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.plan.bind import BoundComparison, BoundFold, BoundIn, BoundIsNull, ConstantUnlessNull
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.statistics import StatisticsSource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True, eq=False):
     """Possible results of a predicate in each row group; every array has shape ``(row_groups,)``."""
 
     may_be_true: BoolArray
@@ -63,8 +63,7 @@ class Dropped(NamedTuple):
     """Non-empty row groups that this condition alone drops."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PruneReport:
+class PruneReport(Struct, frozen=True, kw_only=True, eq=False):
     """What pruning dropped and why, for explain."""
 
     row_groups: int
@@ -311,8 +310,7 @@ def is_time_range(predicate: BoundPredicate | None, timestamp_index: int | None)
     return _interval(predicate, timestamp_index).is_exact
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Interval:
+class _Interval(Struct, frozen=True, kw_only=True):
     """Timestamps ``lower`` to ``upper``, both included; empty if ``lower`` is above ``upper``."""
 
     lower: int

@@ -7,12 +7,13 @@ these wait until the predicate's columns show which rows remain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from coldparquet.errors import InternalError
 from coldparquet.format.types import distinct_values
@@ -30,8 +31,7 @@ UNKNOWN_PAGE = -1
 """The page number of a chunk without known pages; it counts as a single page."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChunkPages:
+class ChunkPages(Struct, frozen=True, kw_only=True, eq=False):
     """Pages in the order of their chunks; every array has shape ``(pages,)``."""
 
     chunk: IntArray
@@ -71,8 +71,7 @@ def pages_of_chunks(pages: PartitionPages, chunks: IntArray, row_counts: IntArra
     return ChunkPages(chunk=chunk, page=page, first_rows=first_rows, stop_rows=stop_rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Pieces:
+class _Pieces(Struct, frozen=True, kw_only=True, eq=False):
     """Pieces of some columns of one read, in the order of ``Read``."""
 
     columns: IntArray
@@ -238,8 +237,7 @@ def _with_columns(read: Read, kept: BoolArray) -> Read:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _PageCosts:
+class _PageCosts(Struct, frozen=True, kw_only=True, eq=False):
     """The size of a read's pages, compressed and decoded; arrays of shape ``(pages,)``."""
 
     column: IntArray

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.errors import InternalError
 from coldparquet.options import MIB
@@ -38,8 +39,7 @@ class Placement(NamedTuple):
     length_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Placements:
+class Placements(Struct, frozen=True, kw_only=True, eq=False):
     """All copies of one partition's fetched bytes to their final places, ordered by request."""
 
     row_group_read: npt.NDArray[np.int64]
@@ -194,8 +194,7 @@ _NO_ROW_GROUP = -1
 """Replaces the row group's number for ranges of native files."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ReadRanges:
+class ReadRanges(Struct, frozen=True, kw_only=True, eq=False):
     """Ranges of several objects, laid out one after the other; arrays of shape ``(ranges,)``."""
 
     starts: npt.NDArray[np.int64]

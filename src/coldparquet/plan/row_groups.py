@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.errors import FormatError
 from coldparquet.format.sidecar_layout import (
@@ -302,8 +303,7 @@ class PrunedRowGroups:
         return values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _FetchedChunks:
+class _FetchedChunks(Struct, frozen=True, kw_only=True, eq=False):
     """The chunks to fetch, one row group behind the other, so that those of each read are a slice without a copy."""
 
     starts: IntArray

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, WORD_BYTES, Codec
@@ -55,8 +56,7 @@ _IN_ORDER = 0.9
 """A column counts as clustered if this part of its row groups follow the previous one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ValueCounts:
+class ValueCounts(Struct, frozen=True, kw_only=True, eq=False):
     """Estimates about the values of one column in every row group; arrays of shape ``(row_groups,)``."""
 
     null_fraction: FloatArray
@@ -64,8 +64,7 @@ class ValueCounts:
     """Number of values that each row chooses from; at least 1, and often more than there are rows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Outcomes:
+class _Outcomes(Struct, frozen=True, kw_only=True, eq=False):
     """Fractions of the rows for which a condition is true, and false. If nothing is known, both are 1."""
 
     true: FloatArray

@@ -12,12 +12,14 @@ Chunks and pages store their statistics in the same shape, so both share these r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import dataclasses
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, PhysicalType
@@ -264,7 +266,7 @@ def believed_type(table: RowGroupTable, column: int) -> ColumnType:
     is_stored_as_number = table.column(column).physical_type in _LITTLE_ENDIAN_NUMBERS
     # A sidecar that names its writer omits the bounds that this writer orders wrongly.
     if column_type.comparison is ValueOrder.DECIMAL and not is_stored_as_number and not table.is_writer_known:
-        return replace(column_type, statistics=StatisticsTrust.NEVER)
+        return dataclasses.replace(column_type, statistics=StatisticsTrust.NEVER)
     return column_type
 
 
@@ -423,8 +425,7 @@ def _include_zero(sides: _Sides, *, where: BoolArray, only_zero: BoolArray) -> _
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BloomAnswers:
+class BloomAnswers(Struct, frozen=True, eq=False):
     """The answers of bloom filters about the values of a predicate."""
 
     found: Mapping[LookupKey, BoolArray]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import tempfile
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from coldparquet.catalog.snapshot import SnapshotReader
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, read_table_files
@@ -121,7 +123,9 @@ class NativeConverter:
             native_bytes = max(stream.plan.bytes_fetched, 1)
             fitting_rows = self._options.memory_limit_bytes * record_of(location).row_count // native_bytes
             options = WriteOptions()
-            options = replace(options, row_group_rows=max(_LEAST_ROWS, min(options.row_group_rows, fitting_rows)))
+            options = dataclasses.replace(
+                options, row_group_rows=max(_LEAST_ROWS, min(options.row_group_rows, fitting_rows))
+            )
 
             def encode(give_up: threading.Event) -> WrittenPartition:
                 batches = _rows(stream, schema, loop, give_up)
@@ -225,7 +229,7 @@ class NativeState:
 
         Columns that were dropped since do not matter: the file has them, but no reader uses them.
         """
-        return replace(self, columns={}) == replace(now, columns={}) and all(
+        return dataclasses.replace(self, columns={}) == dataclasses.replace(now, columns={}) and all(
             self.columns.get(writer_index, _UNCHANGED_COLUMN) == version
             for writer_index, version in now.columns.items()
         )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from coldparquet.catalog.discovery import PUBLISHING_FILE, is_manifest_name
 from coldparquet.catalog.packed import CATALOGUE_FILE
@@ -86,7 +89,7 @@ async def next_version(
     """
     members = sorted([*map(_of_written, written), *map(_of_unchanged, changes.unchanged)], key=_timestamp)
     records = PartitionRecords.of(member.record for member in members)
-    transaction = replace(
+    transaction = dataclasses.replace(
         source.transaction,
         transient_row_count=int(records.row_counts[-1:].sum()),
         fixed_row_count=int(records.row_counts[:-1].sum()),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.pages import look_up_pages_file, parse_pages_lookup
@@ -228,4 +230,4 @@ async def _with_size(store: ObjectStore, location: PartitionLocation) -> Partiti
     if record.parquet_size > 0:
         return location
     found = await store.info(location.data_path)
-    return replace(location, record=replace(record, parquet_size=found.size_bytes or 0))
+    return dataclasses.replace(location, record=dataclasses.replace(record, parquet_size=found.size_bytes or 0))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from coldparquet.decode.arrow import PLAIN_TEXT, arrow_type, compute, to_arrow_value, to_domain_value
 from coldparquet.errors import UnsupportedError
@@ -37,8 +38,7 @@ if TYPE_CHECKING:
     from coldparquet.scan.model import PlannedScan, Question
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PartitionFacts:
+class PartitionFacts(Struct, frozen=True, kw_only=True, eq=False):
     """What is known about a column in one partition."""
 
     path: str
@@ -175,8 +175,7 @@ async def find_extremes(
     return extremes.values()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _KnownColumn:
+class _KnownColumn(Struct, frozen=True, kw_only=True):
     """The plan that reads one column, and the facts that make reads unnecessary."""
 
     planned: PlannedScan

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coldparquet.errors import FormatError, InternalError
 from coldparquet.format.page_index import page_index_range
@@ -39,8 +40,7 @@ _WORTH_A_PAGES_FILE_BYTES = 1024 * 1024
 """A ``_pages`` has a few dozen kilobytes. Beside more data than this, its round trip hardly matters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParquetDraft:
+class ParquetDraft(Struct, frozen=True, kw_only=True):
     """What the sidecar alone says about a question to one partition."""
 
     pruning: SidecarPruning

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from coldparquet.catalog.packed import AskedPartition
 from coldparquet.concurrency import both, gather_or_cancel
@@ -171,8 +172,7 @@ async def fetch_bloom_ranges(  # noqa: PLR0913 - knobs are required keywords her
     return [(answer.start, answer.data) for answer in answers]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """What was fetched beyond the sidecar in order to read less data."""
 
     blooms: BloomAnswers | None = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import dataclasses
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coldparquet.plan.choices import late_materialisation_pays
 from coldparquet.plan.model import Technique, bytes_wanted_by
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
     from coldparquet.scan.model import PartitionPlan, Question
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Candidate:
+class _Candidate(Struct, frozen=True, kw_only=True):
     """A read, some columns of which could wait for the predicate."""
 
     plan: int
@@ -125,7 +126,9 @@ def _with_late_reads(
     return replace(
         plan,
         row_groups=reads,
-        read=replace(plan.read, techniques=(*plan.read.techniques, _late_technique(plan, late, considered, choice))),
+        read=dataclasses.replace(
+            plan.read, techniques=(*plan.read.techniques, _late_technique(plan, late, considered, choice))
+        ),
     )
 
 

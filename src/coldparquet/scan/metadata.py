@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from coldparquet.catalog.partition import WRITTEN_AFTER_SIDECAR, read_packed, take_packed
 from coldparquet.catalog.table_files import DATA_FILE
@@ -184,8 +186,7 @@ def _noted(question: Question, error: _Error) -> _Error:
     return error
 
 
-@dataclass(slots=True, kw_only=True)
-class FoundMetadata:
+class FoundMetadata(Struct, kw_only=True):
     """The metadata of partitions, and what was found with it."""
 
     known: list[KnownPartition] = field(default_factory=list)

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from msgspec import Struct
+
 from coldparquet.errors import InvalidInputError
 from coldparquet.plan.coalescing import choose_coalescing
 
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.model import MetadataRequest, PartitionRead, Read, ReadPlan, StoreSpeed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownPartition:
+class KnownPartition(Struct, frozen=True, kw_only=True):
     """A partition with its metadata: what was fetched to plan it."""
 
     partition: Partition
@@ -41,8 +42,7 @@ class KnownPartition:
     """By index in the table: the number of each needed column in the sidecar, None if it is absent; once planned."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MatchEstimate:
+class MatchEstimate(Struct, frozen=True, kw_only=True, eq=False):
     """Expected number of rows of each read that satisfy the predicate; it decides what to fetch first."""
 
     matching_rows: npt.NDArray[np.float64]
@@ -51,8 +51,7 @@ class MatchEstimate:
     """Number of rows fetched together with any one row: those of its page, or of its row group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PartitionPlan:
+class PartitionPlan(Struct, frozen=True, kw_only=True, eq=False):
     """What is read of one partition."""
 
     read: PartitionRead

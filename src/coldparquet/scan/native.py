@@ -7,10 +7,10 @@ meanwhile; committed rows do not change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries, fetch_committed
 from coldparquet.concurrency import both, gather_or_cancel
@@ -93,8 +93,7 @@ async def plan_native_rows(  # noqa: PLR0913 - one partition, one question
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Planning:
+class _Planning(Struct, frozen=True, kw_only=True):
     """The small reads that plan one partition."""
 
     store: ObjectStore

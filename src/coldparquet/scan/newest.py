@@ -7,12 +7,13 @@ that hold a row of the result.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from contextlib import aclosing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from coldparquet.decode.arrow import PLAIN_TEXT, arrow_type, numbers_to_numpy, rows_without_columns, to_arrow_value
 from coldparquet.format.types import distinct_values
@@ -73,10 +74,12 @@ async def read_latest_rows(
     """
     found_by = tuple(dict.fromkeys((*keys, timestamp)))
     newest = _NewestOfEach(question, keys)
-    await _search(replace(question, output_columns=found_by), executor, newest, timestamp=timestamp)
+    await _search(dataclasses.replace(question, output_columns=found_by), executor, newest, timestamp=timestamp)
     if newest.rows is not None and not set(question.output_columns) <= set(found_by):
         winners = {newest.sources[place] for place in distinct_values(newest.rows.places).tolist()}
-        everything = replace(question, output_columns=tuple(dict.fromkeys((*question.output_columns, *found_by))))
+        everything = dataclasses.replace(
+            question, output_columns=tuple(dict.fromkeys((*question.output_columns, *found_by)))
+        )
         newest = await _read_again(everything, executor, winners, keys, timestamp)
     return await asyncio.get_running_loop().run_in_executor(executor, newest.in_order, schema)
 
@@ -96,7 +99,7 @@ async def _read_again(
         if (partition.directory_path if partition.format == "native" else partition.data_path) in paths
     )
     snapshot = replace(question.snapshot, partitions=partitions)
-    planned = await plan_question(replace(question, snapshot=snapshot), executor)
+    planned = await plan_question(dataclasses.replace(question, snapshot=snapshot), executor)
     winning_reads = [
         read
         for read, source in zip(planned.plan.row_groups, _sources_of_reads(planned), strict=True)
@@ -336,7 +339,7 @@ async def read_last_rows(question: Question, executor: Executor, count: int, sch
     ... row groups at a time from the end.
     """
     best = _BestRows(count)
-    await _search(replace(question, last_rows=count), executor, best, timestamp=None)
+    await _search(dataclasses.replace(question, last_rows=count), executor, best, timestamp=None)
     return await asyncio.get_running_loop().run_in_executor(executor, best.in_order, schema)
 
 
@@ -357,7 +360,7 @@ async def read_top_rows(  # noqa: PLR0913 - one question
     Requests: as :func:`read_last_rows`, with the row groups in the order of their largest (smallest) timestamps.
     """
     best = _BestRows(count)
-    found_by = replace(question, output_columns=tuple(dict.fromkeys((*question.output_columns, timestamp))))
+    found_by = dataclasses.replace(question, output_columns=tuple(dict.fromkeys((*question.output_columns, timestamp))))
     await _search(found_by, executor, best, timestamp=timestamp, ascending=ascending)
     return await asyncio.get_running_loop().run_in_executor(executor, best.best_first, schema)
 
@@ -370,7 +373,7 @@ async def find_time(question: Question, executor: Executor, timestamp: TableColu
     time. A native partition needs one value if the predicate is only about time.
     """
     best = _BestRows(1, knows_times=True)
-    question = replace(question, output_columns=(timestamp,), expects_data=False)
+    question = dataclasses.replace(question, output_columns=(timestamp,), expects_data=False)
     await _search(question, executor, best, timestamp=timestamp, ascending=ascending)
     type_: Any = arrow_type(timestamp.readable_type, text=PLAIN_TEXT)
     schema = pa.schema([pa.field(timestamp.name, type_)])

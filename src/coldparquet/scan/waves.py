@@ -8,13 +8,15 @@ rows are wanted, and falls with it if older ones are. So the rows with the great
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+import dataclasses
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coldparquet.decode.arrow import numbers_to_arrow, numbers_to_numpy
 from coldparquet.plan.bind import BoundField
@@ -55,7 +57,7 @@ async def plan_from_one_end(
             start, stop = len(kept) - stop, len(kept) - start
         partitions = tuple(kept[start:stop])
         snapshot = replace(question.snapshot, partitions=partitions)
-        planned = await plan_question(replace(question, snapshot=snapshot), executor)
+        planned = await plan_question(dataclasses.replace(question, snapshot=snapshot), executor)
         if by_time:
             await asyncio.get_running_loop().run_in_executor(executor, _check_times, planned)
         yield planned
@@ -79,8 +81,7 @@ def _check_times(planned: PlannedScan) -> None:
                 refuse_misplaced_times(known.partition, stated)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RankedRows:
+class RankedRows(Struct, frozen=True, kw_only=True, eq=False):
     """Rows of one read or of many. The arrays have shape ``(rows,)``; in each the greatest value is the best."""
 
     table: pa.Table
@@ -220,8 +221,7 @@ def _take_from_wave(search: Search, wave: list[int], position: int, rows: pa.Tab
 _LEAST, _GREATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RankBounds:
+class RankBounds(Struct, frozen=True, kw_only=True, eq=False):
     """Bounds of the ranks of each read's rows; both arrays have shape ``(reads,)``."""
 
     least: IntArray

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from coldparquet.decode.arrow import TextAs, arrow_field, expanded_if_small, most_expanded_bytes
 from coldparquet.decode.dictionaries import shorten_dictionaries
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
     from coldparquet.storage.requests import FetchedRange
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
+class Decoded(Struct, frozen=True, kw_only=True):
     """The result of decoding."""
 
     rows: pa.Table
@@ -52,8 +52,7 @@ class Decoded:
     """Decoded size before the predicate was applied."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstStage(Decoded):
+class FirstStage(Decoded, frozen=True, kw_only=True):
     """The result of decoding the predicate's columns."""
 
     narrowed: Read | None
@@ -62,8 +61,7 @@ class FirstStage(Decoded):
     """The requests for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadStages:
+class ReadStages(Struct, frozen=True, kw_only=True):
     """How one read becomes rows of the result."""
 
     read: Read
@@ -212,8 +210,7 @@ class KeptShare:
         return self._left_bytes >= 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StreamMeans:
+class StreamMeans(Struct, frozen=True, kw_only=True, eq=False):
     """What the row groups of one stream share."""
 
     question: RowQuestion

@@ -7,8 +7,9 @@ and can be stacked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from coldparquet.storage.refusals import classes_unsupported, restore_unsupported, versions_not_listed
 
@@ -299,8 +300,7 @@ and takes it for another process's."""
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[Answer]):
+class Call(Struct, Generic[Answer], frozen=True):
     """One call of a store, and what wrappers have to know of it."""
 
     operation: Operation

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from coldparquet.errors import ObjectChangedError
 from coldparquet.ranges import ByteRange
@@ -101,14 +104,14 @@ class CachedStore(StoreWrapper):
                         raise object_changed(request, found_etag=answer.etag)
                     return answer
                 self.versions.check(request, held)
-                return replace(held, is_from_cache=True)
+                return dataclasses.replace(held, is_from_cache=True)
         is_read = self.versions.lasting_etag(request.path) == held.etag
         return self._checked_hit(request, held) if is_read else None
 
     def _checked_hit(self, request: RangeRequest, held: FetchedRange) -> FetchedRange:
         self.versions.check(request, held)
         note_cache_hit(len(held.data))
-        return replace(held, is_from_cache=True)
+        return dataclasses.replace(held, is_from_cache=True)
 
     async def _share(self, request: RangeRequest) -> FetchedRange:
         """Fetch a range, or wait for the request that fetches it already."""
@@ -118,7 +121,7 @@ class CachedStore(StoreWrapper):
             if not in_flight.cancelled():
                 answer = in_flight.result()
                 note_cache_hit(len(answer.data))
-                return replace(answer, is_from_cache=True)
+                return dataclasses.replace(answer, is_from_cache=True)
         in_flight = self._in_flight[question] = asyncio.get_running_loop().create_future()
         try:
             answer = await self._store.get(request)
@@ -311,8 +314,7 @@ class MemoryCache:
             del self._held[key]
 
 
-@dataclass(slots=True)
-class _Held:
+class _Held(Struct):
     """What is held of one object."""
 
     etag: str

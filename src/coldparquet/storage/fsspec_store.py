@@ -16,10 +16,11 @@ import tempfile
 import time
 import uuid
 import zlib
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from coldparquet.concurrency import run_to_end
 from coldparquet.errors import (

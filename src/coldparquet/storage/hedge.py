@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, cast
+
+from msgspec.structs import replace
 
 from coldparquet.errors import ColdParquetError
 from coldparquet.storage.base import StoreWrapper

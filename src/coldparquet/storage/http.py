@@ -11,13 +11,14 @@ import re
 import time
 import urllib.request
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import aiohttp
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from coldparquet.concurrency import background
 from coldparquet.errors import InvalidInputError, StorageError
@@ -285,8 +286,7 @@ READ_BUFFER_BYTES = 1024 * 1024
 _DNS_CACHE_S = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpCall:
+class HttpCall(Struct, frozen=True, kw_only=True):
     """One HTTP request, before it is addressed."""
 
     path: str

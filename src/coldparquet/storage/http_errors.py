@@ -11,12 +11,12 @@ import re
 import socket
 import time
 from contextvars import ContextVar
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import aiohttp
+from msgspec import Struct
 
 from coldparquet.errors import AccessError, ArchivedObjectError, ColdParquetError, NotFoundError, StorageError
 from coldparquet.storage.refusals import object_replaced
@@ -42,8 +42,7 @@ class NoConnectionError(StalledError):
     """There was no connection in time, so that nothing was sent."""
 
 
-@dataclass(slots=True)
-class _Wait:
+class _Wait(Struct):
     """One request that waits for the head of its answer."""
 
     limit: asyncio.Timeout
@@ -181,8 +180,7 @@ _OWN_KEY = "stored using a form of Server Side Encryption"
 """What S3 says of an object that is encrypted with a key that comes with each request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(Struct, frozen=True, kw_only=True):
     """An answer that is not a success."""
 
     status: int

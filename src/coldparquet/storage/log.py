@@ -18,6 +18,8 @@ from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from coldparquet import telemetry
 from coldparquet.errors import ColdParquetError
 from coldparquet.plan.model import CONNECTION_BYTES_PER_S, FIRST_BYTE_S, MetadataRequest, StoreSpeed
@@ -38,8 +40,7 @@ KEPT_RECORDS = 16_384
 """Records that are kept, of the newest requests: about 8 MiB. What is summed up counts all requests."""
 
 
-@dataclass(slots=True)
-class RequestNotes:
+class RequestNotes(Struct):
     """What becomes known of one request while it is under way; it ends as its :class:`RequestRecord`."""
 
     clock: Callable[[], float]
@@ -189,8 +190,7 @@ class LedgerTotals:
     """How long threads decoded, all together."""
 
 
-@dataclass(slots=True)
-class BilledRequests:
+class BilledRequests(Struct):
     """Requests of one kind that a store asks money for."""
 
     request_count: int = 0

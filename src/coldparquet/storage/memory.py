@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 import zlib
-from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from coldparquet.errors import NotFoundError
 from coldparquet.storage.base import PlainStore
@@ -168,8 +170,7 @@ class MemoryStore(PlainStore):
         return str(self._versions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
+class _Stored(Struct, frozen=True, kw_only=True):
     """One object."""
 
     data: bytes
@@ -178,8 +179,7 @@ class _Stored:
     storage_class: str | None
 
 
-@dataclass(slots=True, kw_only=True)
-class _Parts:
+class _Parts(Struct, kw_only=True):
     """An upload under way."""
 
     path: str

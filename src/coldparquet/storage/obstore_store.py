@@ -10,9 +10,10 @@ Its own retries come below ours: give it ``retry_config={"max_retries": 0}``, or
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
 
 from coldparquet.errors import (
     AccessError,

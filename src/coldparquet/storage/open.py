@@ -21,6 +21,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import fsspec
 from fsspec.core import url_to_fs
+from msgspec import Struct
 
 from coldparquet.errors import InvalidInputError, StorageError, UnsupportedError
 from coldparquet.options import checked_store_options
@@ -249,8 +250,7 @@ def stack_store(store: ObjectStore, *, store_options: StoreOptions, max_concurre
     return StoreStack(store=retries, trace=trace, meter=meter, retries=retries, limits=limits, hedges=hedges)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedStore:
+class OpenedStore(Struct, frozen=True, kw_only=True):
     """A store, and the place in it that was asked for."""
 
     path: str

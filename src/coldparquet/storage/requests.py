@@ -6,6 +6,8 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypeGuard
 
+from msgspec import Struct
+
 from coldparquet.ranges import ByteRange, SuffixRange
 
 if TYPE_CHECKING:
@@ -16,8 +18,7 @@ ChecksumAlgorithm: TypeAlias = Literal["CRC32", "CRC32C", "CRC64NVME"]
 """The checksums of S3 that can be put together from those of parts, in S3's own words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreState:
+class RestoreState(Struct, frozen=True, kw_only=True):
     """What S3 says of the restored copy of an archived object (``x-amz-restore``)."""
 
     is_ongoing: bool
@@ -26,8 +27,7 @@ class RestoreState:
     """When the restored copy goes away, in seconds since 1970; None while it is ongoing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredChecksum:
+class StoredChecksum(Struct, frozen=True, kw_only=True):
     """The checksum that a store keeps of an object, in S3's two kinds."""
 
     value: int
@@ -43,8 +43,7 @@ class StoredChecksum:
         return cls(value=zlib.crc32(joined), part_count=len(crc32s))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectInfo:
+class ObjectInfo(Struct, frozen=True, kw_only=True):
     """What a store tells about one object."""
 
     path: str
@@ -67,8 +66,7 @@ class ObjectInfo:
     """None where the bucket keeps no versions; listings never tell."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upload:
+class Upload(Struct, frozen=True, kw_only=True):
     """An object that is being written in parts; readers do not see it before :meth:`ObjectStore.finish_upload`."""
 
     path: str
@@ -77,8 +75,7 @@ class Upload:
     storage_class: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UploadedPart:
+class UploadedPart(Struct, frozen=True, kw_only=True):
     """The store's receipt for one part of an upload."""
 
     number: int
@@ -89,8 +86,7 @@ class UploadedPart:
     """Of the part's bytes; the store compared it where it can."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class Listing(Struct, frozen=True, kw_only=True):
     """What lies directly below one path: both tuples are sorted by path."""
 
     directories: tuple[str, ...]
@@ -117,8 +113,7 @@ Role: TypeAlias = Literal["metadata", "data"]
 """What a request is for: rows, or what has to be known to read rows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RangeRequest:
+class RangeRequest(Struct, frozen=True, kw_only=True):
     """One GET: these bytes of that object, and why."""
 
     path: str

@@ -11,15 +11,18 @@ https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import math
 import random as random_numbers
 import re
 import time
-from dataclasses import dataclass, field, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from coldparquet.errors import ColdParquetError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
@@ -52,16 +55,14 @@ _TRANSIENT_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 _SECONDS = re.compile(r"\d{1,9}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True):
     """Send the request again."""
 
     wait_s: float
     """After so long."""
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """Raise the error."""
 
     reason: Literal["not transient", "failed too often", "outcome unknown"]
@@ -260,8 +261,7 @@ class RetryStore(StoreWrapper):
             error.message += f"; given up after {failures.attempt} attempts in {elapsed_s:.1f} s"
 
 
-@dataclass(slots=True)
-class _Failures:
+class _Failures(Struct):
     """What one request has been through."""
 
     started_s: float
@@ -271,8 +271,7 @@ class _Failures:
     """Failures without progress between them."""
 
 
-@dataclass(slots=True)
-class _Body:
+class _Body(Struct):
     """The bytes of one GET, which may come in several answers."""
 
     request: RangeRequest
@@ -318,7 +317,7 @@ class _Body:
         first = self.pieces[0]
         if not self._fits(fetched):
             raise object_changed(replace(self.request, if_match=first.etag), found_etag=fetched.etag)
-        return replace(first, data=b"".join([*(piece.data for piece in self.pieces), fetched.data]))
+        return dataclasses.replace(first, data=b"".join([*(piece.data for piece in self.pieces), fetched.data]))
 
     def _fits(self, answer: FetchedRange) -> bool:
         """Tell whether an answer continues the bytes that are there: the store may have ignored the condition."""

@@ -6,8 +6,9 @@ Whatever passes is safe to parse: all bytes of one object come from one version 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct, field
 
 from coldparquet.errors import ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
@@ -161,8 +162,7 @@ AS_IT_IS: RequestKind = (False, 0)
 """Of requests that see the version which a store's ``info`` tells of a file."""
 
 
-@dataclass(slots=True)
-class SeenObject:
+class SeenObject(Struct):
     """The version of one object that all its requests must see, and what the store told of it.
 
     Requests hold on to what they started with, so an answer that arrives after :meth:`Versions.forget` cannot bring an old

@@ -5,12 +5,14 @@ from __future__ import annotations
 import html
 import re
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urldefrag, urljoin, urlsplit
 
 import aiohttp
+from msgspec import Struct
+from msgspec.structs import replace
 from yarl import URL
 
 from coldparquet.errors import (
@@ -270,8 +272,7 @@ class WebConnection:
         raise failure
 
 
-@dataclass(frozen=True, slots=True)
-class _Redirection:
+class _Redirection(Struct, frozen=True):
     location: str
 
 

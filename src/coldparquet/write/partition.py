@@ -10,12 +10,15 @@ readers that list the table see all of it or nothing. The next run removes what 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
@@ -186,7 +189,9 @@ def encode_partition(
     )
     content = written.content
     if kept is not None:
-        content = rewritten_footer(replace(written, path=data.path), kept.footer, questdb_json=kept.questdb_json)
+        content = rewritten_footer(
+            dataclasses.replace(written, path=data.path), kept.footer, questdb_json=kept.questdb_json
+        )
     footer = parse_footer(content, path=data.path, offset=written.offset)
     if kept is not None and footer.row_count != kept.row_count:
         raise InternalError(f"{footer.row_count} of {kept.row_count} rows were written", path=data.path)
@@ -268,7 +273,7 @@ async def place_partition(  # noqa: PLR0913 - mostly keyword arguments
                 await _upload(store, f"{path}/{name}", source, memory, may_exist=may_exist and name != SIDECAR_FILE)
         for file in carried:
             await _upload(store, f"{path}/{file.name}", file.content, memory, may_exist=False)
-    return replace(written, directory=path)
+    return dataclasses.replace(written, directory=path)
 
 
 def _place_locally(  # noqa: PLR0913, PLR0917 - those of place_partition

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from coldparquet.catalog.caches import NO_CACHES
 from coldparquet.catalog.catalogue import Catalogue
@@ -225,7 +227,7 @@ async def read_rewrite_source(
         column = _stored_column(sidecar, footer, index)
         is_global = sidecar.column(index).local_key_is_global
         if column.tag is TypeTag.SYMBOL and is_global and column.id is not None:
-            column = replace(column, symbols=await symbols.of(column.id))
+            column = dataclasses.replace(column, symbols=await symbols.of(column.id))
         columns.append(column)
     if questdb is not None:
         questdb = replace(
@@ -263,7 +265,7 @@ def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOpti
     location = source.location
     sidecar = _sidecar(values_as_stored(source.kept.sidecar), location)
     columns = table_columns(sidecar)
-    options = replace(options, symbols="string", strings="string")
+    options = dataclasses.replace(options, symbols="string", strings="string")
     cached = NO_CACHES.above(store)
     snapshot = TableSnapshot(
         store=cached,
@@ -361,8 +363,8 @@ def _stored_column(sidecar: Sidecar, footer: PartitionFooter, index: int) -> Col
         raise _unsupported(sidecar, leaf.name, f"decimals stored as {leaf.physical_type.name} are only read")
     column = column_of_file(sidecar, leaf, index)
     if tag is TypeTag.UUID:
-        column = replace(column, storage=pa.uuid())  # QuestDB reads them by their annotation
-    return column if descriptor.id < 0 else replace(column, id=descriptor.id)
+        column = dataclasses.replace(column, storage=pa.uuid())  # QuestDB reads them by their annotation
+    return column if descriptor.id < 0 else dataclasses.replace(column, id=descriptor.id)
 
 
 def _unsupported(sidecar: Sidecar, column: str, why: str) -> UnsupportedError:

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -437,7 +438,7 @@ class _Update:
 
 def _with_times(written: WrittenPartition, bounds: _Bounds) -> WrittenPartition:
     known = [times for times in bounds if times is not None]
-    return replace(written, first_timestamp=known[0][0], last_timestamp=known[-1][1]) if known else written
+    return dataclasses.replace(written, first_timestamp=known[0][0], last_timestamp=known[-1][1]) if known else written
 
 
 def _stored_groups(

@@ -96,8 +96,7 @@ def bucket_address(bucket: str, region: str, account: S3Account, options: S3Opti
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class S3Call(HttpCall):
+class S3Call(HttpCall, frozen=True, kw_only=True):
     """One HTTP request about ``bucket/key``, before it is addressed and signed."""
 
     bucket: str

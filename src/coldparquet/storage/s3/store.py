@@ -6,10 +6,11 @@ checksum of what it holds is compared with ours.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+
+from msgspec.structs import replace
 
 from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
 from coldparquet.storage.base import PlainStore

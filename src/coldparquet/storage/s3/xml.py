@@ -7,12 +7,13 @@ import base64
 import hashlib
 import re
 import zlib
-from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree as ET
+
+from msgspec import Struct
 
 from coldparquet.errors import AccessError, ArchivedObjectError, InvalidInputError, StorageError, UnsupportedError
 from coldparquet.storage.checksums import CHECKSUM_BYTES
@@ -40,8 +41,7 @@ _BYTES_PER_NAME = 400
 """What is kept of an object beside its name, roughly. More than a million names fit into the limit, on 1,200 pages of S3."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedPage:
+class ListedPage(Struct, frozen=True, kw_only=True):
     """What one ListObjectsV2 answer says about the level below a prefix."""
 
     directories: tuple[str, ...]
@@ -52,8 +52,7 @@ class ListedPage:
     next_token: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnfinishedUpload:
+class UnfinishedUpload(Struct, frozen=True, kw_only=True):
     """A multipart upload that was neither completed nor aborted."""
 
     path: str
@@ -62,8 +61,7 @@ class UnfinishedUpload:
     """Seconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UploadPage:
+class UploadPage(Struct, frozen=True, kw_only=True):
     """What one ListMultipartUploads answer says."""
 
     uploads: tuple[UnfinishedUpload, ...]
@@ -271,8 +269,7 @@ _LONGEST_ANSWER_STALLS = 30
 """While S3 puts an upload together or copies an object, which may take minutes, it sends blanks now and then."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteAnswer:
+class WriteAnswer(Struct, frozen=True, kw_only=True):
     """What S3 answers to a write."""
 
     status: int
