@@ -77,7 +77,7 @@ async def test_a_table_is_not_read_as_if_rows_beside_it_were_none(
     assert caught.value.message.startswith(
         f"rows are missing: {told} not read, because a partition is one data.parquet"
     )
-    assert "pipeline convert" in caught.value.message
+    assert "convert" in caught.value.message
 
 
 async def test_what_is_not_read_is_logged_once_where_that_is_wanted(caplog: pytest.LogCaptureFixture) -> None:

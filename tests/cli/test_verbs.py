@@ -152,9 +152,7 @@ def test_files_of_another_name_are_told_and_fail(run: Run, tmp_path: Path) -> No
     first, *others = sorted(table.iterdir())
     for partition in others:
         (partition / "data.parquet").rename(partition / "part-0.parquet")
-    told = (
-        "holds part-0.parquet, but no data.parquet: rename it, or convert the lake with 'coldparquet pipeline convert'"
-    )
+    told = "holds part-0.parquet, but no data.parquet: rename it, or convert the lake with 'coldparquet convert'"
     mixed = run("index", table)
     assert mixed.exit_code == 1
     assert words(mixed.stdout).count(told) == 3

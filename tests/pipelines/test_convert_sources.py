@@ -114,7 +114,7 @@ async def test_the_advice_for_a_mix_of_layouts_makes_one_table_of_it(tmp_path: P
     names = ["1970-01-01/data.parquet", "1970-01-01/part-1.parquet", "b.parquet", "19700103/c.parquet"]
     for name in names:
         write_rows(mixed / name)
-    with pytest.raises(cp.errors.UnsupportedError, match="pipeline convert"):
+    with pytest.raises(cp.errors.UnsupportedError, match="convert"):
         await cp.open_table(mixed)
     assert (await converted(mixed, tmp_path / "to", dry_run=False)).outcome == "done"
     async with cp.open_table(tmp_path / "to") as table:

@@ -103,8 +103,11 @@ def test_a_needle_in_many_row_groups_is_looked_up_late() -> None:
     [
         ({"when": "never"}, "switched off"),
         ({"deferred_bytes": np.zeros(50, np.int64)}, "no column can wait"),
-        ({"matching_rows": np.full(50, 100.0)}, "rows are expected to survive in too many pages"),
-        ({"matching_rows": np.full(50, 50_000.0), "page_rows": np.full(50, 1_000)}, "survive in too many pages"),
+        ({"matching_rows": np.full(50, 100.0)}, "most pages would be needed anyway"),
+        (
+            {"matching_rows": np.full(50, 50_000.0), "page_rows": np.full(50, 1_000)},
+            "most pages would be needed anyway",
+        ),
         ({"deferred_bytes": np.full(50, 20_000)}, "the columns that could be read later are small"),
         ({"goal": "few-requests"}, "more requests"),
         ({"first_bytes": np.full(50, 40 * MB), "deferred_bytes": np.full(50, MB)}, "but reading would take about"),
@@ -134,7 +137,7 @@ def test_each_row_group_decides_for_itself() -> None:
     matching = np.where(np.arange(50) < 20, 0.01, 50_000)
     choice = late_choice(matching_rows=matching)
     assert choice.late.tolist() == [True] * 20 + [False] * 30
-    assert choice.why_not == "rows are expected to survive in too many pages"
+    assert choice.why_not == "most pages would be needed anyway"
     assert (
         late_choice(when="always", deferred_bytes=np.array([0] * 25 + [5] * 25)).late.tolist()
         == [False] * 25 + [True] * 25

@@ -357,6 +357,7 @@ def _newest_versions(listing: Listing) -> tuple[list[PartitionLocation], list[st
     interval = infer_interval(path.rpartition("/")[2] for path in listing.directories)
     newest: dict[str, tuple[PartitionDirectory, PartitionLocation]] = {}
     notes = _notes_on_set_aside(unnamed_directories(listing, ())[1])
+    replaced: list[tuple[str, str]] = []
     for path in listing.directories:
         location = partition_location(path, interval=interval, is_listed=True)
         directory = location.directory
@@ -368,7 +369,12 @@ def _newest_versions(listing: Listing) -> tuple[list[PartitionLocation], list[st
             continue
         (_, older), newer = sorted((rival, (directory, location)), key=lambda found: found[0].name_txn)
         newest[directory.base_name] = newer
-        notes.append(f"{older.name} was not read: {newer[1].name} is a newer version of it")
+        replaced.append((older.name, newer[1].name))
+    if len(replaced) == 1:
+        notes.append(f"{replaced[0][0]} was not read: {replaced[0][1]} is a newer version of it")
+    elif replaced:
+        names = few_names([name for name, _ in replaced])
+        notes.append(f"{len(replaced):,} older versions of partitions were not read: {names}")
     in_time_order = sorted(newest.values(), key=lambda found: found[0].start_ns)
     return [location for _, location in in_time_order], notes
 
@@ -412,7 +418,7 @@ async def raise_what_is_missing(store: ObjectStore, location: PartitionLocation,
 def advice_for_misnamed(names: Sequence[str]) -> str:
     """Advise what to do about Parquet files with these names, which a directory has in place of ``data.parquet``."""
     rename = "rename it, or " if len(names) == 1 else ""
-    return f"{rename}convert the lake with 'coldparquet pipeline convert'"
+    return f"{rename}convert the lake with 'coldparquet convert'"
 
 
 def named_locations(paths: Sequence[str]) -> tuple[PartitionLocation, ...]:

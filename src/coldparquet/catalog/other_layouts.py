@@ -35,7 +35,9 @@ LoggedFormat: TypeAlias = Literal["delta", "iceberg", "hudi"]
 LOGGED_FORMATS: frozenset[str] = frozenset(get_args(LoggedFormat))
 """Formats whose tables keep a log of their files, by Spark's names."""
 
-HOW_TO_CONVERT = "'coldparquet pipeline convert SOURCE --to DESTINATION --from-format parquet --to-format coldparquet --timestamp COLUMN'"
+HOW_TO_CONVERT = (
+    "'coldparquet convert SOURCE --to DESTINATION --from-format parquet --to-format coldparquet --timestamp COLUMN'"
+)
 
 _LOGGER = logging.getLogger("coldparquet")
 _LOG = re.compile(
@@ -132,7 +134,7 @@ def logged_table_error(found: LoggedFormat, path: str) -> UnsupportedError:
     name, mark = _NAMES_AND_MARKS[found]
     return UnsupportedError(
         f"this belongs to a table of {name} ({mark}), and its log alone tells which of the Parquet files still count, so they"
-        f" are not read as they lie there. With Spark and its package for {name} 'coldparquet pipeline convert NAME --to"
+        f" are not read as they lie there. With Spark and its package for {name} 'coldparquet convert NAME --to"
         f" DESTINATION --from-format {found} --to-format coldparquet --timestamp COLUMN --engine spark' makes a table of it"
         f" (NAME as Spark's catalog has it); without Spark let a reader of {name} write its rows to Parquet files, and convert"
         " these",

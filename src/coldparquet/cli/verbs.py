@@ -33,7 +33,12 @@ Lakes = Annotated[
         metavar="LAKE...", help="Tables, directories of tables at any depth, or patterns: s3://bucket/db/trades_*."
     ),
 ]
-To = Annotated[str, typer.Option("--to", metavar="URL", help="Each table, or source, gets a place below it.")]
+To = Annotated[
+    str,
+    typer.Option(
+        "--to", metavar="URL", help="Where the copies go: one table there itself, several each in a directory below it."
+    ),
+]
 Partitions = Annotated[
     list[str] | None, typer.Option("--partition", "-p", metavar="NAME", help="Only this partition; may be repeated.")
 ]

@@ -185,7 +185,8 @@ def _statistics(sidecar: Sidecar) -> Iterator[Finding]:
             severity="advice",
             kind="NoDesignatedTimestamp",
             message="the file names no designated timestamp, so the time range in the directory's name prunes nothing",
-            remedy="sort the file by a timestamp column that is never null, and declare that order, or convert it in QuestDB",
+            remedy="write it with a timestamp field of nullable=False and with sorting_columns, or make a table of it with"
+            " 'coldparquet convert ... --timestamp COLUMN'",
         )
     elif timestamp in without_bounds:
         row_groups = without_bounds.pop(timestamp)

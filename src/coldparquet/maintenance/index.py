@@ -207,7 +207,7 @@ class IndexJob(TableByTable):
                     action="would write",
                     catalogue_bytes=sum(sizes),
                     partitions=(),
-                    reason="about as large as the sidecars, and up to 64 MiB of bloom filters come with them",
+                    reason="at most the size of the sidecars, and of bloom filters up to 64 MiB",
                 )
                 planned.append(result_of_pack(table, report, is_renewed=True))
         return tuple(planned)

@@ -233,7 +233,7 @@ def _why_at_once(deferred_bytes: IntArray, least_bytes: IntArray) -> str:
         return ""
     if 2 * np.count_nonzero(deferred_bytes < least_bytes) > len(deferred_bytes):
         return "the columns that could be read later are small"
-    return "rows are expected to survive in too many pages"
+    return "most pages would be needed anyway"
 
 
 def _times(after_s: float, before_s: float) -> str:

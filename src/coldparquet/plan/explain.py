@@ -222,7 +222,7 @@ _ACHIEVED: dict[TechniqueName, str] = {
 _PLANNED_FROM = {
     "sidecar": "sidecar",
     "catalogue": "catalogue",
-    "footer": "footer: no usable sidecar",
+    "footer": "footer: no usable sidecar (coldparquet index)",
     "native": "native files",
 }
 

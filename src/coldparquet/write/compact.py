@@ -381,12 +381,13 @@ class CompactionRun:
         version = self._next_version(location)
         new_name = f"{_directory(location).base_name}.{version}"
         scan = scan_as_stored(source, store, self._read_options, self._threads)
-        # Without a transaction no server can open the table, and no other program reads its indexes.
-        beside = () if self._table is None else await carried_files(self._store, location.directory_path)
-        carried = tuple(file for file in beside if file.name != PAGES_FILE)  # it describes the old Parquet file
+        beside = await carried_files(self._store, location.directory_path)
         options = options_for_file(self._options.write, source, self._table)
-        if len(carried) < len(beside) and options.page_index:
-            options = replace(options, pages=True)
+        if options.page_index and any(file.name == PAGES_FILE for file in beside):
+            options = replace(options, pages=True)  # the old one describes the old Parquet file
+        # Without a transaction no server can open the table, and no other program reads its indexes.
+        is_served = self._table is not None
+        carried = tuple(file for file in beside if is_served and file.name != PAGES_FILE)
         written = await rewrite_partition(
             f"{self._path}/{new_name}",
             source,

@@ -161,7 +161,7 @@ def _purged(item: WorkItem, removed: Sequence[str], *, dry_run: bool) -> WorkRes
     return WorkResult(
         table=item.table_url,
         outcome="done" if removed else "nothing to do",
-        action="would purge" if dry_run else "purged",
+        action=("would purge" if dry_run else "purged") if removed else "nothing to purge",
         details={"directories": list(removed)},
     )
 
