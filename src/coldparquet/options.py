@@ -169,7 +169,8 @@ class StoreOptions:
     """Largest size of the file in it; the least recently used bytes are removed first."""
 
     sidecar_trust_s: float = 0.0
-    """How long a kept sidecar is used before the store is asked for a newer one (one GET with If-None-Match)."""
+    """How long a kept sidecar is used before the store is asked for a newer one (one GET with If-None-Match). Above 0, what
+    metadata alone answers is answered without the store: also for other credentials of this process."""
 
     use_catalogue: bool = True
     """Whether to use the table's catalogue (``coldparquet pack``), which holds all its sidecars. It is requested only

@@ -64,7 +64,8 @@ def lay_out_chunks(sidecar: Sidecar) -> ChunkLayout:
     inside = (
         (starts >= first) & (starts <= limit) & (lengths <= np.uint64(limit) - np.minimum(starts, np.uint64(limit)))
     )
-    findings = [*_outside(places, ~inside, limit)]
+    is_empty = np.tile(sidecar.row_counts == 0, sidecar.column_count)  # some writers give chunks without rows no place
+    findings = [*_outside(places, ~(inside | is_empty), limit)]
     # Ranges inside the file fit signed numbers, unless the claimed size of the file does not.
     used = np.flatnonzero(inside & (lengths > 0) & (starts + lengths < np.uint64(1 << 63)))
     order = used[np.argsort(starts[used], kind="stable")]

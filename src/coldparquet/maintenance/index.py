@@ -14,7 +14,7 @@ from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, partition_l
 from coldparquet.concurrency import both
 from coldparquet.errors import InvalidInputError
 from coldparquet.maintenance.index_pages import PagesIndexer, make_window_slots
-from coldparquet.maintenance.pack import PackReport, is_packed, renew_catalogues, result_of_pack
+from coldparquet.maintenance.pack import PackReport, is_packed, is_renewal_due, renew_catalogues, result_of_pack
 from coldparquet.maintenance.sidecars import IndexedPartition, PartitionIndexer
 from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data, one_table
 from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, nothing_to_do
@@ -199,9 +199,11 @@ class IndexJob(TableByTable):
             return await renew_catalogues(results, plan, stores, make=self.pack)
         planned = []
         for table in plan.tables:
+            store, path = stores.table(table)
             sizes = [_sidecar_bytes(one) for one in (*results, *plan.settled) if _has_sidecar(one, table)]
-            has_new = any(one.outcome == "done" for one in results if one.table == table.table_url)
-            if has_new and is_packed(self.pack, stores.table(table)[0], len(sizes)):
+            is_changed = any(one.action.startswith("would write") for one in results if one.table == table.table_url)
+            make = is_packed(self.pack, store, len(sizes))
+            if await is_renewal_due(store, path, stores.read_options, is_changed=is_changed, make=make):
                 report = PackReport(
                     url=table.table_url,
                     action="would write",

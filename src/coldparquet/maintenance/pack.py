@@ -188,21 +188,20 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
         return job.report(await job.on_table(table, on_progress))
 
 
-async def renew_catalogue(  # noqa: PLR0913 - what can be told is told by name
+async def renew_catalogue(
     store: ObjectStore,
     path: str,
     options: ReadOptions,
     *,
     changed: Collection[str],
     make: bool,
-    dry_run: bool = False,
 ) -> PackReport | None:
     """Bring the catalogue of a table up to date after partitions of it were written.
 
     Requests: 1 for the catalogue that is there; if there is one, or one is asked for, those of :func:`pack_table`, but only
     for partitions that were written or that it does not have. A catalogue without bloom filters gets none.
     """
-    packing = _Packing(store, path, options, dry_run=dry_run, on_progress=None)
+    packing = _Packing(store, path, options, dry_run=False, on_progress=None)
     try:
         existing = await packing.existing()
         if existing is None and not make:
@@ -213,6 +212,17 @@ async def renew_catalogue(  # noqa: PLR0913 - what can be told is told by name
         raise
     except ColdParquetError as error:
         return PackReport(url=path, action="failed", reason=error.message)
+
+
+async def is_renewal_due(store: ObjectStore, path: str, options: ReadOptions, *, is_changed: bool, make: bool) -> bool:
+    """Tell whether :func:`renew_catalogue` would write, as far as the catalogue that is there tells. 1 request."""
+    try:
+        existing = await _Packing(store, path, options, dry_run=True, on_progress=None).existing()
+    except InternalError:
+        raise
+    except ColdParquetError:
+        return False
+    return make if existing is None else is_changed
 
 
 def is_packed(make: bool | None, store: ObjectStore, partition_count: int) -> bool:

@@ -164,7 +164,8 @@ class _Queue:
 
     def flush(self) -> int:
         """Wait until all is written that was added before; return how much was dropped since the last time."""
-        thread = self._thread
+        with self.lock:
+            thread = self._thread
         if thread is not None:
             thread.join()
         with self.lock:
