@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError
 from coldparquet.prices import PriceTable
+from coldparquet.records import replace
 
 DEFAULT = PriceTable.default()
 READABLE = ("STANDARD", "INTELLIGENT_TIERING", "STANDARD_IA", "ONEZONE_IA", "GLACIER_IR")

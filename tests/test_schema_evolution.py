@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
@@ -26,6 +25,7 @@ from coldparquet.format.type_codes import parse_type_name
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.pieces import read_piece
+from coldparquet.records import replace
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import write_partition
 from tests.support.parquet_footers import parquet_bytes

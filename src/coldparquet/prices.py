@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, dataclass
 from dataclasses import fields as dataclass_fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, TypeVar, get_args
 
 from coldparquet.errors import InvalidInputError, NotFoundError
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     import os

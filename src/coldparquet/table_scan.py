@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -19,6 +19,7 @@ from coldparquet.pieces.read import ScanPieces
 from coldparquet.plan.budget import Budget, has_budget
 from coldparquet.plan.columns import select_columns
 from coldparquet.plan.cost import prices_of
+from coldparquet.records import replace
 from coldparquet.scan.admission import admit, archived_objects, restore_objects
 from coldparquet.scan.answers import count_nulls, count_rows, find_extremes, has_rows
 from coldparquet.scan.model import told_of_older_columns

@@ -6,13 +6,13 @@ import json
 import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 from coldparquet.cli.output import print_json, progress_bar
+from coldparquet.records import replace
 from coldparquet_bench.measurement import run
 from coldparquet_bench.pictures import draw, require_matplotlib
 from coldparquet_bench.report import as_data, percentiles, prices, report

@@ -5,10 +5,10 @@ The simulated store says of every object that it lies in the class, so that the 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import coldparquet as cp
+from coldparquet.records import replace
 from coldparquet_bench.measurement import BUCKET, COLD_STORE, Benchmark, main
 from coldparquet_bench.readers import OurWay, readers
 from coldparquet_bench.trading_day import ROWS, TWO_HOURS, day_benchmark

@@ -18,12 +18,13 @@ import sys
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from coldparquet.errors import InternalError
 from coldparquet.prices import PriceTable
+from coldparquet.records import replace
 from coldparquet.storage.log import round_trips
 from coldparquet_bench.physical_limit import longest_chain_s
 from coldparquet_bench.stolen_time import StolenTime

@@ -6,7 +6,6 @@ into them. ``first`` opens the table and plans the first question, ``warm`` plan
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from coldparquet.format.sidecar_writer import (
     encode_sidecar,
 )
 from coldparquet.format.type_codes import TypeTag
+from coldparquet.records import replace
 from coldparquet_bench.measurement import BUCKET, OURS, Benchmark, main
 from coldparquet_bench.packing import pack_through_store
 from coldparquet_bench.readers import our_reader

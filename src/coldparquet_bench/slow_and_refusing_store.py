@@ -5,10 +5,10 @@ Every call fetches: with what was fetched kept, there would be nothing to measur
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from coldparquet.records import replace
 from coldparquet_bench.measurement import COLD_STORE, OURS, Benchmark, main
 from coldparquet_bench.readers import KEEPS_NOTHING, OurWay, coldparquet_reader, peers
 from coldparquet_bench.trading_day import ROWS, TWO_HOURS, day_benchmark

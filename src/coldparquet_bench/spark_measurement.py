@@ -16,11 +16,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from coldparquet.errors import InternalError
+from coldparquet.records import replace
 from coldparquet_bench.measurement import BUCKET, COLD_STORE, MakeData, Results, made_data, result_of, take_log
 from coldparquet_bench.spark_session import require_spark, start_session
 from coldparquet_testing.simulator import ColdStoreProcess

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import coldparquet.spark as cold
+from coldparquet.records import replace
 from coldparquet_bench import full_scan, trading_day, year_of_trades
 from coldparquet_bench.measurement import BUCKET, OURS
 from coldparquet_bench.spark_measurement import SparkBenchmark, SparkCall, SparkPlace, SparkQuestion, main

@@ -11,14 +11,12 @@ All wrap any store, and are stores themselves.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from msgspec.structs import replace
-
 from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
+from coldparquet.records import replace
 from coldparquet.storage.base import StoreWrapper
 
 if TYPE_CHECKING:
@@ -126,10 +124,10 @@ class FaultStore(StoreWrapper):
                 await self._hang()
             case ShortBody(missing_bytes):
                 fetched = await self._store.get(request)
-                return dataclasses.replace(fetched, data=fetched.data[: max(0, len(fetched.data) - missing_bytes)])
+                return replace(fetched, data=fetched.data[: max(0, len(fetched.data) - missing_bytes)])
             case ChangedETag(etag):
                 fetched = await self._store.get(replace(request, if_match=None))
-                return dataclasses.replace(fetched, etag=etag)
+                return replace(fetched, etag=etag)
         return await self._store.get(request)
 
     async def _hang(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.options import RestoreTerms
 from coldparquet.plan.cost import describe_offer
 from coldparquet.prices import PriceTable, RestoreTier
+from coldparquet.records import replace
 from coldparquet.storage.requests import ObjectInfo, RestoreState
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.archive_store import ArchiveStore

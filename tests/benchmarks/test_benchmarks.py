@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from coldparquet.records import replace
 from coldparquet_bench import stolen_time
 from coldparquet_bench.measurement import COLD_STORE, OURS, Result, Spent
 from coldparquet_bench.report import report

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from coldparquet.cli.commands import app
+from coldparquet.records import replace
 from coldparquet_bench import (
     goals,
     late_materialisation,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +24,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table, renew_catalogue
 from coldparquet.options import ReadOptions, StoreOptions
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.records import replace
 from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.log import RequestRecord, round_trips
 from coldparquet.storage.requests import FetchedRange, ObjectInfo, RangeRequest

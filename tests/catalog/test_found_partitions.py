@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.catalog.objects import ListedObjects
@@ -26,6 +25,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.pipelines import LocalEngine, VerifyJob, run_pipeline
+from coldparquet.records import replace
 from coldparquet.storage.log import RequestRecord
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import ObjectInfo

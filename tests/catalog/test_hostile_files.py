@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pickle
 import shutil
@@ -15,7 +14,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.errors import FormatError, NotFoundError, ObjectChangedError, StorageError, UnsupportedError
@@ -25,6 +23,7 @@ from coldparquet.format.sidecar_writer import SidecarContent, encode_sidecar
 from coldparquet.format.txn import parse_txn
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
+from coldparquet.records import replace
 from coldparquet.storage import urls
 from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.memory import MemoryStore
@@ -48,7 +47,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def change_transaction(table: Path, **changes: Any) -> None:
-    rewrite_txn(table, lambda transaction: dataclasses.replace(transaction, **changes))
+    rewrite_txn(table, lambda transaction: replace(transaction, **changes))
 
 
 async def rows_of(table: Path, where: str | None = None) -> int:
@@ -71,7 +70,7 @@ async def test_a_largest_timestamp_before_the_last_partition(table: Path) -> Non
 async def test_two_records_of_one_directory(table: Path) -> None:
     transaction = parse_txn((table / "_txn").read_bytes(), path=None)
     first, second, *others = records_of(transaction)
-    records = [dataclasses.replace(first, timestamp=-100), dataclasses.replace(second, timestamp=0), *others]
+    records = [replace(first, timestamp=-100), replace(second, timestamp=0), *others]
     change_transaction(table, partitions=PartitionRecords.of(records))
     with pytest.raises(FormatError, match="both named 1970-01-01, so their rows would be read twice") as caught:
         await cp.open_table(table)
@@ -102,7 +101,7 @@ async def test_rows_of_other_times_are_read_where_no_partition_was_left_out_by_i
 
 async def test_a_record_of_other_times_than_the_rows(table: Path) -> None:
     day_us = 86_400_000_000
-    change_record(table, lambda first: dataclasses.replace(first, timestamp=first.timestamp - day_us))
+    change_record(table, lambda first: replace(first, timestamp=first.timestamp - day_us))
     shutil.move(table / f"{FIRST_DAY}.4", table / "2024-02-26.4")
     with pytest.raises(FormatError) as caught:
         await rows_of(table, "ts < '2024-03-01'")

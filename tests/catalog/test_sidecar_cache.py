@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.catalog import pages as page_lookup
@@ -29,6 +28,7 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.maintenance.index import index_table
 from coldparquet.plan.model import MetadataRequest
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.storage.cache import Cache, MemoryCache
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.disk_cache import DiskCache

@@ -7,7 +7,7 @@ import json
 import random
 import zlib
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ from coldparquet.follow.changes import TableChanges, changes_between, with_growt
 from coldparquet.follow.progress import EVERYTHING, OnChange, StepLimit, next_state, windows_between
 from coldparquet.follow.state import PartitionState, TableState, decode_state, encode_state, recorded_state
 from coldparquet.format.partition_names import PartitionInterval
+from coldparquet.records import replace
 from coldparquet.storage.local import LocalStore
 from tests.support.questdb_tables import GOLDEN
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from coldparquet.format.table_metadata import encode_table_metadata, parse_table
 from coldparquet.format.txn import TableTransaction, encode_txn, parse_txn
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
+from coldparquet.records import replace
 from coldparquet.storage.log import round_trips
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from coldparquet.decode.arrow import SymbolsAs, TextAs, concatenate, copied, expanded_table, to_batches
 from coldparquet.decode.row_group import decode_row_group
@@ -24,6 +23,7 @@ from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.types import resolve_type
 from coldparquet.plan.columns import TableColumn, match_columns, table_columns_of_metadata
+from coldparquet.records import replace
 from tests.support.parquet_footers import parquet_bytes
 from tests.support.questdb_tables import as_questdb_shows, plain
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
@@ -14,7 +13,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from coldparquet.errors import FormatError, InternalError
 from coldparquet.format.page_headers import PageType
@@ -28,6 +26,7 @@ from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import canonical_type
 from coldparquet.plan.model import Read
 from coldparquet.plan.selection import RowSelection
+from coldparquet.records import replace
 from tests.decode.conftest import SparseFile
 from tests.support.parquet_footers import parquet_bytes
 from tests.support.questdb_tables import plain
@@ -112,7 +111,7 @@ def cut(read: Read, pages: PartitionPages | None, selection: RowSelection, whole
         column_rows.append(rows)
         pieces += [(position, start, stop) for start, stop in ranges]
     piece_columns, piece_starts, piece_stops = np.array(pieces, dtype=np.int64).T
-    return dataclasses.replace(
+    return replace(
         read,
         selection=selection,
         column_rows=tuple(column_rows),
@@ -301,7 +300,7 @@ def test_rows_that_were_not_fetched_cannot_be_selected(sparse_file: Any) -> None
     read = cut(file.plan(["row"])[0], pages_of(file), RowSelection.of_range(100, 110))
     for selection in (RowSelection.of_range(100, 200), None):
         with pytest.raises(InternalError, match="fetched"):
-            file.decode(dataclasses.replace(read, selection=selection), ["row"])
+            file.decode(replace(read, selection=selection), ["row"])
 
 
 def test_few_rows_of_many_pages_are_one_chunk(sparse_file: Any) -> None:
@@ -316,7 +315,7 @@ def lying(file: SparseFile, name: str, selection: RowSelection, shift: int) -> R
     """Cut a column by an index that says of every page but the first that it begins ``shift`` rows earlier."""
     pages = pages_of(file)
     assert pages is not None
-    wrong = dataclasses.replace(pages, first_rows=np.where(pages.first_rows > 0, pages.first_rows - shift, 0))
+    wrong = replace(pages, first_rows=np.where(pages.first_rows > 0, pages.first_rows - shift, 0))
     return cut(file.plan([name])[0], wrong, selection)
 
 
@@ -345,7 +344,7 @@ def test_pages_of_other_lengths_whose_sum_is_right_are_an_error() -> None:
     assert pages.first_rows.tolist() == [0, 100, 200, 300] * 2
     selection = RowSelection.of_ranges(np.array([20, 320]), np.array([21, 321]))
     # 90 rows are promised by the first page, 110 by the last one.
-    wrong = dataclasses.replace(pages, first_rows=np.array([0, 90, 200, 290] * 2))
+    wrong = replace(pages, first_rows=np.array([0, 90, 200, 290] * 2))
     for name in ("list", "n"):
         with pytest.raises(FormatError, match="200 rows, expected 200 in 2 ranges"):
             file.decode(cut(file.plan([name])[0], wrong, selection), [name])
@@ -388,9 +387,7 @@ def test_pieces_that_are_not_pages_are_an_error(sparse_file: Any) -> None:
     for name in ("n", "list"):
         read = cut(file.plan([name])[0], pages_of(file), selection)
         for start, stop in ((1, 0), (0, 1), (0, -1)):
-            moved = dataclasses.replace(
-                read, piece_starts=read.piece_starts + start, piece_stops=read.piece_stops + stop
-            )
+            moved = replace(read, piece_starts=read.piece_starts + start, piece_stops=read.piece_stops + stop)
             with pytest.raises(FormatError, match=f"row group 0, column '{name}': "):
                 file.decode(moved, [name])
 

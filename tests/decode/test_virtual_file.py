@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import struct
 from decimal import Decimal
@@ -15,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from msgspec.structs import replace
 
 from coldparquet.decode.arrow import decode_raw_arrays
 from coldparquet.decode.parquet_reader import ChunkLabel
@@ -25,6 +23,7 @@ from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import canonical_type
 from coldparquet.plan.model import Read
 from coldparquet.plan.selection import RowSelection
+from coldparquet.records import replace
 from tests.support.parquet_footers import parquet_bytes
 
 # --- Buffers of row groups: filled in any order, exactly once, and never read too early -------------------------------
@@ -92,7 +91,7 @@ def written() -> bytes:
 def with_codec(read: Read, codec: int) -> Read:
     chunks = read.chunks.copy()
     chunks["codec"] = codec
-    return dataclasses.replace(read, chunks=chunks)
+    return replace(read, chunks=chunks)
 
 
 def test_lzo_is_refused_before_anything_is_fetched(sparse_file: Any) -> None:

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
@@ -24,6 +24,7 @@ import pyarrow as pa
 
 import coldparquet as cp
 from coldparquet.catalog import objects, packed
+from coldparquet.records import replace
 from tests.faults.fault_cases import TAIL_ROWS, FaultCase, random_case, verdict
 from tests.faults.faulty_tables import Lane, make_tables, open_lane
 from tests.support.leaks import TaskWatch, open_file_handles, settled_file_handles

@@ -6,13 +6,13 @@ import asyncio
 import os
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import coldparquet as cp
 from coldparquet.errors import AccessError, NotFoundError, ObjectChangedError, StorageError
+from coldparquet.records import replace
 from coldparquet_testing.simulator import ServedRequest
 from tests.faults.fault_cases import FaultCase, random_case, verdict
 from tests.faults.faulty_tables import make_tables

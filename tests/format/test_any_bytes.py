@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
 from coldparquet.format.txn import parse_txn, parse_version
+from coldparquet.records import replace
 from tests.support.damage import catalogue_entry, unpacked
 from tests.support.paged_files import paged_file, rows_of_all_kinds
 from tests.support.parquet_footers import footer_bytes, parquet_bytes

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format import catalogue_file
@@ -22,6 +21,7 @@ from coldparquet.format.catalogue_file import (
     index_range,
     parse_catalogue_index,
 )
+from coldparquet.records import replace
 from tests.support.damage import catalogue_entry as entry
 from tests.support.damage import sealed, unpacked
 

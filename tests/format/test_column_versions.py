@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from coldparquet.format.native import (
 )
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import parse_txn
+from coldparquet.records import replace
 from tests.support.table_files import make_cv
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"

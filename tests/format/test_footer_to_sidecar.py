@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec.structs import replace
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import parquet_thrift
@@ -26,6 +25,7 @@ from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_layout import COLUMN_IS_ASCII, COLUMN_LOCAL_KEY_IS_GLOBAL, Repetition
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import type_name
+from coldparquet.records import replace
 from tests.support.paged_files import written
 from tests.support.parquet_footers import parquet_bytes, parsed_footer, with_changed_footer
 from tests.support.questdb_tables import GOLDEN

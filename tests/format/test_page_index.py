@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import struct
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from msgspec.structs import replace
 
 from coldparquet.errors import InternalError
 from coldparquet.format import page_headers
@@ -30,6 +28,7 @@ from coldparquet.format.parquet_thrift import (
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_layout import COLUMN_CHUNK
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from tests.support.paged_files import (
     GROUP_ROWS,
     ROWS,
@@ -126,7 +125,7 @@ def test_without_a_column_index_places_and_rows_are_known() -> None:
     assert found.notes == ()
     for chunk, pages in pages_by_chunk(file.indexed().pages).items():
         assert pages_by_chunk(found.pages)[chunk] == [
-            dataclasses.replace(page, null_count=-1, lower=None, upper=None) for page in pages
+            replace(page, null_count=-1, lower=None, upper=None) for page in pages
         ]
 
 
@@ -142,9 +141,7 @@ def test_null_counts_are_believed_and_null_pages_not() -> None:
     found = with_indexes(file, mark).indexed()
     assert found.notes == ()
     for chunk, pages in pages_by_chunk(file.indexed().pages).items():
-        assert pages_by_chunk(found.pages)[chunk] == [
-            dataclasses.replace(page, lower=None, upper=None) for page in pages
-        ]
+        assert pages_by_chunk(found.pages)[chunk] == [replace(page, lower=None, upper=None) for page in pages]
 
 
 def test_bounds_of_a_width_that_no_value_has_are_left_out() -> None:
@@ -242,7 +239,7 @@ def test_an_index_that_lies_elsewhere_is_left_aside(offset: int | None, length: 
     lengths[PRICES] = length
     changed = replace(group, offset_index_offsets=tuple(offsets), offset_index_lengths=tuple(lengths))
     footer = replace(file.footer, row_groups=(changed, *file.footer.row_groups[1:]))
-    found = dataclasses.replace(file, footer=footer).indexed()
+    found = replace(file, footer=footer).indexed()
     assert PRICES not in pages_by_chunk(found.pages)
     assert found.notes == (
         "the page index of column 'price' of row group 0 left aside: it does not lie right before the footer",
@@ -251,7 +248,7 @@ def test_an_index_that_lies_elsewhere_is_left_aside(offset: int | None, length: 
 
 def test_a_footer_of_another_file_is_of_no_use() -> None:
     file, other = paged_file(), paged_file(row_group_size=1_000)
-    found = dataclasses.replace(file, footer=other.footer).indexed()
+    found = replace(file, footer=other.footer).indexed()
     assert found.pages is None
     assert found.notes == (
         "the page index is not used: the Parquet footer has other row groups or columns than the sidecar",
@@ -289,7 +286,7 @@ def test_chunks_beyond_the_file_have_no_pages() -> None:
         start = block + 8 + COLUMN_CHUNK.size * PRICES + field
         changed[start : start + 8] = number.to_bytes(8, "little")
         sidecar = parse_sidecar(bytes(changed), verify_checksum=False)
-        found = dataclasses.replace(file, sidecar=sidecar).indexed()
+        found = replace(file, sidecar=sidecar).indexed()
         assert PRICES not in pages_by_chunk(found.pages)
         assert len(pages_by_chunk(found.pages)) == file.places.chunk_count - 1
 
@@ -353,8 +350,7 @@ def test_headers_and_index_describe_the_same_pages(version: str, use_dictionary:
     for chunk, pages in indexed.items():
         # Headers with statistics are longer, so all that lies behind them has moved.
         moved = [
-            dataclasses.replace(page, start=other.start, stop=other.stop)
-            for page, other in zip(pages, walked[chunk], strict=True)
+            replace(page, start=other.start, stop=other.stop) for page, other in zip(pages, walked[chunk], strict=True)
         ]
         assert walked[chunk] == moved
     bare = pages_by_chunk(with_index.walked().pages)
@@ -408,7 +404,7 @@ def test_damage_makes_the_chunk_unknown_and_no_other() -> None:
     for position in range(expected[chunk][0].start, expected[chunk][0].start + 20):
         damaged = bytearray(file.data)
         damaged[position] ^= 0xFF
-        found = pages_by_chunk(dataclasses.replace(file, data=bytes(damaged)).walked().pages)
+        found = pages_by_chunk(replace(file, data=bytes(damaged)).walked().pages)
         assert {other: pages for other, pages in found.items() if other != chunk} == {
             other: pages for other, pages in expected.items() if other != chunk
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 import zlib
 from typing import Any
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import page_index as pages_file
@@ -20,6 +18,7 @@ from coldparquet.format.pages import ChunkPlaces, PageBounds, PartitionPages, ch
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import BoundSpec, encode_sidecar
+from coldparquet.records import replace
 from tests.support.damage import sealed
 from tests.support.paged_files import (
     PagedFile,
@@ -279,7 +278,7 @@ def test_what_does_not_fit_32_bits_is_left_out() -> None:
     assert pages is not None
     lengths = pages.lower.lengths.copy()
     lengths[0] = 1 << 32
-    huge = dataclasses.replace(pages, lower=dataclasses.replace(pages.lower, lengths=lengths))
+    huge = replace(pages, lower=replace(pages.lower, lengths=lengths))
     content = encode_pages_file(huge, SMALL.places, parquet_size_bytes=len(SMALL.data))
     expected = pages_by_chunk(pages)
     del expected[0]

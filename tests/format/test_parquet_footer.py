@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import decimal
 import io
 import json
@@ -17,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format import parquet_footer, parquet_thrift
@@ -40,6 +38,7 @@ from coldparquet.format.thrift import (
     parse_structure_list,
 )
 from coldparquet.format.types import LogicalKind, LogicalType
+from coldparquet.records import replace
 from tests.support.parquet_footers import footer_bytes, parquet_bytes, parsed_footer
 from tests.support.questdb_tables import PARTITIONS, GoldenPartition
 
@@ -345,11 +344,11 @@ METADATA = QuestdbMetadata(columns=(COLUMN,), unused_bytes=0, squash_tracker=Non
 @pytest.mark.parametrize(
     ("metadata", "field"),
     [
-        (dataclasses.replace(METADATA, unused_bytes=-1), "unused_bytes"),
-        (dataclasses.replace(METADATA, seq_txn=2**63), "seq_txn"),
-        (dataclasses.replace(METADATA, columns=(dataclasses.replace(COLUMN, type_code=2**31),)), "column_type"),
-        (dataclasses.replace(METADATA, columns=(dataclasses.replace(COLUMN, column_top=-1),)), "column_top"),
-        (dataclasses.replace(METADATA, columns=(dataclasses.replace(COLUMN, id=2**31),)), "id"),
+        (replace(METADATA, unused_bytes=-1), "unused_bytes"),
+        (replace(METADATA, seq_txn=2**63), "seq_txn"),
+        (replace(METADATA, columns=(replace(COLUMN, type_code=2**31),)), "column_type"),
+        (replace(METADATA, columns=(replace(COLUMN, column_top=-1),)), "column_top"),
+        (replace(METADATA, columns=(replace(COLUMN, id=2**31),)), "id"),
     ],
 )
 def test_numbers_out_of_their_range_are_not_written(metadata: QuestdbMetadata, field: str) -> None:

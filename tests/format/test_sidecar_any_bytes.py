@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import struct
 import time
 import tracemalloc
@@ -28,6 +27,7 @@ from coldparquet.format.sidecar_writer import (
     SidecarContent,
     encode_sidecar,
 )
+from coldparquet.records import replace
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pm"
 NAMES = ("01_empty", "04_sample_b", "05_sample_c", "11_no_timestamp", "14_one_sided", "17_bloom_external")
@@ -205,7 +205,7 @@ def test_values_that_share_bytes_do_not_multiply_the_description() -> None:
     column = ColumnSpec(name="a", type_code=26, physical_type=PhysicalType.BYTE_ARRAY)
     content = SidecarContent(
         columns=[column] * 100,
-        row_groups=[RowGroupSpec(row_count=1, chunks=[chunk] + [dataclasses.replace(chunk, min=None)] * 99)],
+        row_groups=[RowGroupSpec(row_count=1, chunks=[chunk] + [replace(chunk, min=None)] * 99)],
         parquet_footer_offset=100,
         parquet_footer_length=50,
     )

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from coldparquet.format.blooms import BloomPlaces, locate_blooms
 from coldparquet.format.page_index import page_index_starts
 from coldparquet.format.sidecar import Sidecar, SidecarStack, parse_sidecar, stack_alike
 from coldparquet.format.sidecar_header import parse_columns_ahead, shared_schema
 from coldparquet.format.sidecar_writer import encode_sidecar
+from coldparquet.records import replace
 from tests.support.sidecar_strategies import contents, row_groups
 
 

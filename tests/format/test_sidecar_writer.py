@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import zlib
 from typing import Any
 
@@ -27,6 +26,7 @@ from coldparquet.format.sidecar_writer import (
     encode_sidecar,
 )
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from tests.support.sidecar_strategies import assert_says, contents
 
 
@@ -55,7 +55,7 @@ def content(**changes: Any) -> SidecarContent:
 
 
 def chunk_content(**changes: Any) -> SidecarContent:
-    chunk = dataclasses.replace(CHUNK, **changes)
+    chunk = replace(CHUNK, **changes)
     return content(row_groups=[RowGroupSpec(row_count=1, chunks=[CHUNK, chunk])])
 
 
@@ -63,7 +63,7 @@ def header_flags(content: SidecarContent) -> int:
     return parse_sidecar(encode_sidecar(content)).header.feature_flags
 
 
-DESCENDING = dataclasses.replace(COLUMN, flags=sidecar_layout.COLUMN_DESCENDING)
+DESCENDING = replace(COLUMN, flags=sidecar_layout.COLUMN_DESCENDING)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_filter_of_an_unlisted_column_gets_no_matrix_entry(external: bool) -> No
         if external
         else {"bloom_bitset": b"\x11" * sidecar_layout.MAX_INLINE_BYTES * 4}
     )
-    listed = dataclasses.replace(chunk_content(**bloom), blooms_external=external)
-    unlisted = dataclasses.replace(listed, bloom_columns=[0])
+    listed = replace(chunk_content(**bloom), blooms_external=external)
+    unlisted = replace(listed, bloom_columns=[0])
     assert parse_sidecar(encode_sidecar(listed)).bloom_columns == (1,)
     sidecar = parse_sidecar(encode_sidecar(unlisted))
     assert sidecar.bloom_columns == (0,)
@@ -141,7 +141,7 @@ REFUSED: dict[str, SidecarContent] = {
     "bound of 65,536 bytes": chunk_content(max=BoundSpec(bytes(65_536))),
     "count of 65 bits": chunk_content(num_values=2**64),
     "reference among inlined filters": chunk_content(bloom_reference=ByteRange(0, 32)),
-    "bitset among external filters": dataclasses.replace(chunk_content(bloom_bitset=bytes(32)), blooms_external=True),
+    "bitset among external filters": replace(chunk_content(bloom_bitset=bytes(32)), blooms_external=True),
     "negative footer offset": content(parquet_footer_offset=-1),
     "squash tracker of 65 bits": content(squash_tracker=2**63),
 }

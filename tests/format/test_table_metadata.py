@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.partition_names import PartitionInterval
@@ -26,6 +24,7 @@ from coldparquet.format.table_metadata import (
 )
 from coldparquet.format.txn import parse_txn
 from coldparquet.format.type_codes import type_name
+from coldparquet.records import replace
 from tests.support.table_files import Slot, make_meta
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
@@ -164,7 +163,7 @@ def test_what_old_versions_left_in_the_place_of_a_replaced_index_is_none(replace
 def test_a_metadata_object_derives_its_columns() -> None:
     metadata = parse_table_metadata(EVOLVED, path=None)
     dropped = replace(metadata.slots[2], is_dropped=True)
-    changed = dataclasses.replace(metadata, slots=(*metadata.slots[:2], dropped, *metadata.slots[3:]))
+    changed = replace(metadata, slots=(*metadata.slots[:2], dropped, *metadata.slots[3:]))
     assert [column.name for column in changed.columns] == ["ts", "kind", "price", "added"]
     assert changed.columns[2].symbol_index == 0
     assert parse_table_metadata(encode_table_metadata(changed), path=None) == changed
@@ -250,5 +249,5 @@ def test_parsing_undoes_encoding(
     )
     parsed = parse_table_metadata(encode_table_metadata(metadata), path=None)
     # A checksum that happens to match cannot be told from one that was written.
-    assert dataclasses.replace(parsed, minor_version=minor_version, ttl=0) == metadata
+    assert replace(parsed, minor_version=minor_version, ttl=0) == metadata
     assert len(parsed.columns) == 1 + sum(not slot.is_dropped for slot in others)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format.table_metadata import MetadataSlot, encode_table_metadata, parse_table_metadata
+from coldparquet.records import replace
 from tests.support.table_files import Slot, make_meta
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import tracemalloc
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from coldparquet.errors import FormatError
 from coldparquet.format.partition_names import PartitionInterval, recorded_directory_name
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.format.txn import Lag, PartitionRecord, PartitionRecords, parse_txn, parse_version
+from coldparquet.records import replace
 from tests.support.table_files import I64_MAX, I64_MIN, as_values, make_txn, patched
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"

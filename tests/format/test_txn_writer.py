@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from coldparquet.format.txn import (
     parse_txn,
     replace_partitions,
 )
+from coldparquet.records import replace
 from tests.support.table_files import as_values, make_txn
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"

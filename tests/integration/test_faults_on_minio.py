@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.errors import AccessError, ColdParquetError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.maintenance.index import index_table
+from coldparquet.records import replace
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.demo_data import write_trades
 from tests.support.leaks import open_file_handles, settled_file_handles

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import coldparquet as cp
 from coldparquet.format.native import parse_symbol_offsets, parse_symbols, symbol_offsets_range
 from coldparquet.format.txn import parse_txn
 from coldparquet.publish import PublishOptions, PublishReport, publish_table
+from coldparquet.records import replace
 from coldparquet.write import write_table
 from coldparquet.write.options import Codec, WriteOptions
 from coldparquet.write.partition import write_partition

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import boto3
 import pytest
-from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.errors import (
@@ -21,6 +20,7 @@ from coldparquet.errors import (
 )
 from coldparquet.maintenance.index import index_table
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.records import replace
 from coldparquet.storage.checked import read_whole
 from coldparquet.storage.checksums import WholeObjectCheck, check_whole
 from coldparquet.storage.open import open_store

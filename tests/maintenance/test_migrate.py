@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.errors import FormatError, NotFoundError
@@ -19,6 +17,7 @@ from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index import IndexReport, index_table
 from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.maintenance.sidecars import IndexedPartition
+from coldparquet.records import replace
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
@@ -135,14 +134,14 @@ RECORDS: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("kind", RECORDS)
 async def test_what_the_record_says(days: Path, kind: str) -> None:
     changes, action, reason = RECORDS[kind]
-    change_record(days, lambda record: dataclasses.replace(record, **changes))
+    change_record(days, lambda record: replace(record, **changes))
     done = (await migrate_table(days)).partitions[0]
     assert (done.action, done.reason or "") == (action, reason)
 
 
 async def test_without_a_stated_size_the_rows_must_agree(days: Path) -> None:
     def change(record: PartitionRecord) -> PartitionRecord:
-        return dataclasses.replace(record, parquet_size=-1, row_count=47)
+        return replace(record, parquet_size=-1, row_count=47)
 
     change_record(days, change)
     failed = (await migrate_table(days)).partitions[0]

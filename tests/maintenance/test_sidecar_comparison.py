@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from coldparquet.catalog.findings import Finding
 from coldparquet.format.parquet_footer import writer_entry
@@ -25,6 +24,7 @@ from coldparquet.format.sidecar_writer import (
 from coldparquet.format.type_codes import DESIGNATED_BIT, TypeTag
 from coldparquet.format.types import FOREIGN_ANNOTATIONS_CODE, ForeignAnnotation, encode_foreign_annotations
 from coldparquet.maintenance.sidecar_comparison import compare_sidecars
+from coldparquet.records import replace
 from tests.support.sidecar_strategies import contents
 
 REMEDY = "write it anew"

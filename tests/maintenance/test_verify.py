@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 from pathlib import Path
@@ -11,7 +10,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from coldparquet.catalog.findings import Finding
 from coldparquet.errors import AccessError, FormatError, InvalidInputError, NotFoundError
@@ -21,6 +19,7 @@ from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.maintenance.partition_check import VerifiedPartition
 from coldparquet.maintenance.verify import VerifyReport, verify_table
 from coldparquet.options import ReadOptions
+from coldparquet.records import replace
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import TraceStore
@@ -277,7 +276,7 @@ async def test_a_missing_directory(days: Path, index: int) -> None:
 
 
 async def test_rows_that_the_transaction_does_not_count(days: Path) -> None:
-    change_record(days, lambda record: dataclasses.replace(record, row_count=record.row_count + 1))
+    change_record(days, lambda record: replace(record, row_count=record.row_count + 1))
     findings = [finding for _, finding in found(await verify_table(days))]
     assert [(finding.severity, finding.kind) for finding in findings] == [
         ("error", "StaleSidecar"),

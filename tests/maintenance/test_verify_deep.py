@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec.structs import replace
 
 from coldparquet.catalog.findings import Finding
 from coldparquet.format.parquet_footer import parse_footer
@@ -20,6 +19,7 @@ from coldparquet.maintenance import deep_check
 from coldparquet.maintenance.deep_check import check_values
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
+from coldparquet.records import replace
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.requests import ObjectInfo, StoredChecksum
 from tests.support.archive_store import ArchiveStore

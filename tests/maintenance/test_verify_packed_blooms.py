@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.catalog.packed import CATALOGUE_FILE
@@ -23,6 +22,7 @@ from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.packed_entries import read_blooms
 from coldparquet.maintenance.verify import VerifyReport, verify_table
 from coldparquet.pipelines import VerifyJob, run_pipeline
+from coldparquet.records import replace
 from coldparquet.storage.checked import read_whole
 from coldparquet.storage.log import TraceStore
 from coldparquet.write.options import WriteOptions

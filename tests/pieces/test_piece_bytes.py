@@ -32,6 +32,7 @@ import coldparquet as cp
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.pieces.encode import decode_piece, encode_piece
 from coldparquet.pieces.frame import SectionReader, SectionWriter, frame_content, unframe_content
+from coldparquet.records import replace
 from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import WriteOptions, write_partition
@@ -286,7 +287,7 @@ def otherwise(value: Any, draw: random.Random) -> Any:  # noqa: PLR0911 - one pe
         return (*value[:at], otherwise(value[at], draw), *value[at + 1 :])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         name = draw.choice([field.name for field in dataclasses.fields(value) if field.init])
-        return dataclasses.replace(value, **{name: otherwise(getattr(value, name), draw)})
+        return replace(value, **{name: otherwise(getattr(value, name), draw)})
     return None if draw.random() < 0.1 else value
 
 
@@ -387,8 +388,8 @@ async def test_a_piece_reads_nothing_outside_of_its_table(tmp_path: Path) -> Non
         f"{tmp_path}/mine/../mine-too/2024-03-01/data.parquet",
     ):
         [share] = content.shares
-        moved = dataclasses.replace(share, data=dataclasses.replace(share.data, path=path))
-        elsewhere = dataclasses.replace(content, shares=(moved,))
+        moved = replace(share, data=replace(share.data, path=path))
+        elsewhere = replace(content, shares=(moved,))
         made = encode_piece(elsewhere, piece.numbers)
         with pytest.raises(FormatError, match="which is not in the table"):
             await read_logged(made)

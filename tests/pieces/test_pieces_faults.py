@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.format.txn import encode_txn, parse_txn
 from coldparquet.maintenance.index import index_table
+from coldparquet.records import replace
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import RangeRequest
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer

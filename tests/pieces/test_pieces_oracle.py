@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
+from coldparquet.records import replace
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, expected_rows
 from tests.support.random_tables import assert_identical, random_options, random_predicate, random_table
 from tests.support.read_pieces import read_pieces

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from coldparquet.decode.filter import matching_rows
 from coldparquet.errors import InternalError
@@ -25,6 +24,7 @@ from coldparquet.plan.blooms import BloomProbes, find_lookups
 from coldparquet.plan.predicate import Operator
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from tests.support.blooms import (
     SIDECARS,
     ask,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from coldparquet.options import COALESCING_BY_GOAL, ReadOptions
 from coldparquet.plan.budget import Budget, compare_goals
 from coldparquet.plan.cost import estimate_seconds
 from coldparquet.plan.model import MetadataRequest, Read, ReadPlan, SkippedPartition, StoreSpeed
+from coldparquet.records import replace
 from tests.support.plan_pieces import SPEED, plan_of, read_of
 
 KB = 1_000

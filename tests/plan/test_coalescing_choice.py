@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +12,7 @@ from coldparquet.plan.cost import estimate_seconds
 from coldparquet.plan.model import StoreSpeed
 from coldparquet.plan.requests import ReadRanges
 from coldparquet.prices import PriceTable
+from coldparquet.records import replace
 from tests.support.plan_pieces import SPEED, Ranges, read_of
 
 GOALS: list[Goal] = ["fast", "cheap", "few-requests", "few-bytes"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +10,7 @@ from coldparquet.plan.coalescing import choose_coalescing, widened
 from coldparquet.plan.cost import estimate_seconds
 from coldparquet.plan.model import StoreSpeed
 from coldparquet.plan.requests import ReadRanges
+from coldparquet.records import replace
 from tests.support.plan_pieces import read_of
 
 SPEED = StoreSpeed(

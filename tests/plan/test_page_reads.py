@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -23,6 +22,7 @@ from coldparquet.plan.reads import (
     without_filter,
 )
 from coldparquet.plan.selection import RowSelection
+from coldparquet.records import replace
 from tests.support.paged_columns import LONG, Partition, four_pages, partitions, pieces, rows, selected, whole_read
 from tests.support.row_outcomes import selection_of
 

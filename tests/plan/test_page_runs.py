@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +10,7 @@ from hypothesis import strategies as st
 from coldparquet.errors import InternalError
 from coldparquet.plan.model import Read
 from coldparquet.plan.reads import defer_columns, read_pages, rows_of, split_into_runs
+from coldparquet.records import replace
 from tests.support.paged_columns import (
     LONG,
     Chunk,

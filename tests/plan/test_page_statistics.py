@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from coldparquet.plan.pages import PageStatistics
 from coldparquet.plan.predicate import Predicate, col
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics, StatisticsSource
+from coldparquet.records import replace
 from tests.support.paged_columns import KINDS, LONG, Chunk, Partition, chunk_of, packed
 
 i64 = packed("<q")

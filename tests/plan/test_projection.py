@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from msgspec.structs import replace
 
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.partition_names import PartitionInterval
@@ -24,6 +23,7 @@ from coldparquet.plan.columns import (
     table_columns_of_metadata,
     unified_columns,
 )
+from coldparquet.records import replace
 from tests.support.questdb_tables import GOLDEN
 
 TIMESTAMP, INT, LONG, DOUBLE, VARCHAR, SYMBOL = 131_080, TypeTag.INT, TypeTag.LONG, TypeTag.DOUBLE, 26, 12

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import pickle
 
@@ -27,6 +26,7 @@ from coldparquet.plan.model import (
 )
 from coldparquet.plan.requests import Placement, place, plan_requests
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.records import replace
 from coldparquet.text import human_bytes
 
 NAMES = dict(enumerate(["ts", "symbol", "price", "amount", "fee", "note"]))
@@ -159,7 +159,7 @@ def test_placements_join_chunks_that_touch() -> None:
 def test_requests_that_miss_a_chunk_are_a_bug() -> None:
     reads = [row_group(0, {0: (4, 10), 1: (20, 30)})]
     (request,) = requests_for(reads, gap=100)
-    short = dataclasses.replace(request, byte_range=ByteRange(4, 29))
+    short = replace(request, byte_range=ByteRange(4, 29))
     for requests in [(short,), ()]:
         with pytest.raises(InternalError):
             place(reads, requests)
@@ -221,12 +221,7 @@ def example_plan(*, limit: int | None = None) -> ReadPlan:
         request
         for index, reads in ((0, first), (2, third))
         for request in plan_requests(
-            [
-                [
-                    dataclasses.replace(read, data=dataclasses.replace(DATA, path=partitions[index].data_path))
-                    for read in reads
-                ]
-            ],
+            [[replace(read, data=replace(DATA, path=partitions[index].data_path)) for read in reads]],
             Coalescing(gap_bytes=64, max_request_bytes=4096, least_part_bytes=1),
         )
     ]
@@ -252,7 +247,7 @@ def example_plan(*, limit: int | None = None) -> ReadPlan:
 
 
 def empty_plan() -> ReadPlan:
-    return dataclasses.replace(example_plan(), partitions=(), row_groups=(), requests=(), metadata_requests=())
+    return replace(example_plan(), partitions=(), row_groups=(), requests=(), metadata_requests=())
 
 
 def test_plan_numbers() -> None:
@@ -282,7 +277,7 @@ def test_nothing_to_fetch_takes_no_round_trip() -> None:
 
 def test_stages_are_round_trips() -> None:
     plan = example_plan()
-    staged = dataclasses.replace(plan, requests=(*plan.requests[:2], dataclasses.replace(plan.requests[2], stage=2)))
+    staged = replace(plan, requests=(*plan.requests[:2], replace(plan.requests[2], stage=2)))
     assert staged.round_trips == 2
     assert "(round trip 2)" in staged.explain()
 
@@ -354,7 +349,7 @@ def test_explain_says_what_matters() -> None:
 
 def test_explain_of_local_files_tells_what_s3_would_charge() -> None:
     plan = example_plan()
-    text = dataclasses.replace(plan, speed=dataclasses.replace(plan.speed, is_remote=False)).explain()
+    text = replace(plan, speed=replace(plan.speed, is_remote=False)).explain()
     for part in [
         "30 ms to each first byte, then 55 MiB/s each (published for S3; a disk is faster)",
         "price         $1.20 for a million reads like this, data requests only, in the region",
@@ -369,9 +364,7 @@ def test_explain_of_local_files_tells_what_s3_would_charge() -> None:
 def test_explain_counts_row_groups_by_reason_where_there_are_several() -> None:
     plan = example_plan()
     others = (RowGroupsDropped(reason="fee < 0", row_groups=2), RowGroupsDropped(reason="price > 100", row_groups=47))
-    text = dataclasses.replace(
-        plan, partitions=(dataclasses.replace(plan.partitions[0], dropped=others), *plan.partitions[1:])
-    ).explain()
+    text = replace(plan, partitions=(replace(plan.partitions[0], dropped=others), *plan.partitions[1:])).explain()
     assert (
         "147 pruned (some for several reasons)\n              146 by price > 100\n                2 by fee < 0" in text
     )
@@ -379,8 +372,8 @@ def test_explain_counts_row_groups_by_reason_where_there_are_several() -> None:
 
 def test_a_lower_bound_of_zero_rows_is_not_told() -> None:
     plan = example_plan()
-    unsure = tuple(dataclasses.replace(read, all_rows_match=False) for read in plan.row_groups)
-    assert "result rows   at most 2,500\n" in dataclasses.replace(plan, row_groups=unsure).explain()
+    unsure = tuple(replace(read, all_rows_match=False) for read in plan.row_groups)
+    assert "result rows   at most 2,500\n" in replace(plan, row_groups=unsure).explain()
 
 
 def test_the_look_at_an_absent_sidecar_is_a_get() -> None:
@@ -388,20 +381,20 @@ def test_the_look_at_an_absent_sidecar_is_a_get() -> None:
         MetadataRequest(path="bucket/trades/2024-03-01/_pm", byte_range=None, reason="no sidecar", fetched_bytes=0),
         MetadataRequest(path="bucket/trades", byte_range=None, reason="listing", fetched_bytes=0, operation="list"),
     ]
-    data = dataclasses.replace(example_plan(), metadata_requests=tuple(spent)).as_dict()
+    data = replace(example_plan(), metadata_requests=tuple(spent)).as_dict()
     assert [request["operation"] for request in data["metadata_requests"]] == ["get", "list"]
     assert data["estimate"]["metadata_dollars"] == pytest.approx((0.40 + 5) / 1e6)
 
 
 def test_explain_lists_twenty_requests_and_counts_the_rest() -> None:
     plan = example_plan()
-    many = dataclasses.replace(plan, requests=plan.requests[:1] * 1234)
+    many = replace(plan, requests=plan.requests[:1] * 1234)
     assert "... and 1,214 more" in many.explain()
     assert len(many.explain().splitlines()) < 60
 
 
 def test_explain_of_a_wide_table_and_a_long_predicate_stays_readable() -> None:
-    plan = dataclasses.replace(
+    plan = replace(
         example_plan(),
         columns=tuple(f"c{number}" for number in range(1000)),
         predicate=f"c0 IN ({', '.join(map(str, range(5000)))})",
@@ -412,10 +405,10 @@ def test_explain_of_a_wide_table_and_a_long_predicate_stays_readable() -> None:
 
 def test_explain_of_a_big_read_prices_the_read_itself() -> None:
     plan = example_plan()
-    big = dataclasses.replace(plan.requests[0], byte_range=ByteRange(0, 10**9))
-    text = dataclasses.replace(plan, requests=(big,) * 50_000).explain()
+    big = replace(plan.requests[0], byte_range=ByteRange(0, 10**9))
+    text = replace(plan, requests=(big,) * 50_000).explain()
     assert "$0.020 for this read, data requests only, in the region" in text
-    assert dataclasses.replace(plan, limit=1000).explain().count("limit         1,000") == 1
+    assert replace(plan, limit=1000).explain().count("limit         1,000") == 1
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from coldparquet.options import Coalescing
 from coldparquet.plan.model import CHUNK, PlannedRequest, Read, StoredData, StoredFile
 from coldparquet.plan.requests import ReadRanges, plan_requests, shortened_to
+from coldparquet.records import replace
 from tests.support.plan_pieces import DATA, Ranges, read_of
 
 

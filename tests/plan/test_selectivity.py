@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from coldparquet.plan.predicate import Literal, Predicate, col
 from coldparquet.plan.prune import prune
 from coldparquet.plan.selectivity import FloatArray, clustered_fields, count_values, estimate_selectivity
 from coldparquet.plan.statistics import SidecarStatistics
+from coldparquet.records import replace
 from tests.support.paged_columns import KINDS, LONG, Chunk, Kind, Partition, chunk_of, packed, partitions, predicates
 
 i64 = packed("<q")

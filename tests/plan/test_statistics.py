@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from coldparquet.errors import FormatError
 from coldparquet.format.sidecar import Sidecar
@@ -18,6 +17,7 @@ from coldparquet.plan.bind import BoundField
 from coldparquet.plan.bounds import Bounds, ByteSide, NumericSide
 from coldparquet.plan.prune import Verdict, prune
 from coldparquet.plan.statistics import IntervalStatistics, SidecarStatistics
+from coldparquet.records import replace
 from tests.support.one_column import ROWS, bound_text, chunk, i32, i64, one_column
 
 INT32, INT64, FLOAT, DOUBLE = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.FLOAT, PhysicalType.DOUBLE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import shutil
 from pathlib import Path
@@ -12,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.catalog.table_files import PartitionLocation
@@ -24,6 +22,7 @@ from coldparquet.format.txn import LeftBehind, TableTransaction, encode_txn, par
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.publish import PublishOptions, PublishReport, publish_table
 from coldparquet.publish.native import NativeConverter
+from coldparquet.records import replace
 from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.checked import read_whole
 from coldparquet.storage.log import TraceStore
@@ -61,7 +60,7 @@ def all_native(table: Path) -> int:
 
 def commit(table: Path, **changes: Any) -> None:
     """Commit a transaction that changes this of `_txn`."""
-    rewrite_txn(table, lambda transaction: dataclasses.replace(transaction, txn=transaction.txn + 1, **changes))
+    rewrite_txn(table, lambda transaction: replace(transaction, txn=transaction.txn + 1, **changes))
 
 
 async def published_txn(store: ObjectStore) -> Any:
@@ -148,7 +147,7 @@ async def test_row_groups_fit_the_memory(tmp_path: Path) -> None:
 
 async def test_what_cannot_be_converted_says_what_to_do(tmp_path: Path) -> None:
     table = copy_table(TABLE, tmp_path)
-    change_record(table, lambda record: dataclasses.replace(record, unknown_flags=1 << 61), index=2)
+    change_record(table, lambda record: replace(record, unknown_flags=1 << 61), index=2)
     with pytest.raises(UnsupportedError, match=r"cannot be converted.*--native leave") as caught:
         await publish_table(table, PATH, store=MemoryStore())
     assert NATIVE in str(caught.value)
@@ -201,14 +200,12 @@ async def test_a_changed_partition_is_looked_at_again(tmp_path: Path, change: st
     expected = expected_rows(TABLE)
     match change:
         case "fewer rows":  # as if it had been published before the last 10 rows came
-            change_record(table, lambda record: dataclasses.replace(record, row_count=record.row_count - 10), index=2)
+            change_record(table, lambda record: replace(record, row_count=record.row_count - 10), index=2)
             expected = expected.slice(0, expected.num_rows - 10)
         case "version of a column":
             expected = update_column(table, expected)
         case "squashed":
-            change_record(
-                table, lambda record: dataclasses.replace(record, squash_count=record.squash_count + 1), index=2
-            )
+            change_record(table, lambda record: replace(record, squash_count=record.squash_count + 1), index=2)
         case _:
             commit(table, truncate_version=1)
     report, written = await publish_again(table, store)
@@ -232,9 +229,7 @@ def update_column(table: Path, expected: pa.Table) -> pa.Table:
     (writer_index,) = [column.writer_index for column in metadata.columns if column.name == "id"]
     timestamp = int(transaction.partitions.timestamps[-1])
     record = np.array([(timestamp, writer_index, 8, 0)], COLUMN_VERSION)
-    changed = dataclasses.replace(
-        versions, version=versions.version + 1, records=np.concatenate([versions.records, record])
-    )
+    changed = replace(versions, version=versions.version + 1, records=np.concatenate([versions.records, record]))
     (table / "_cv").write_bytes(encode_column_versions(changed))
     commit(table, column_version=changed.version)
     column = expected.schema.names.index("id")
@@ -249,7 +244,7 @@ async def test_a_dropped_column_is_no_reason_to_convert_again(tmp_path: Path) ->
     dropped = next(column for column in metadata.columns if column.name != "ts" and column.symbol_index is None)
     slots = list(metadata.slots)
     slots[dropped.writer_index] = replace(slots[dropped.writer_index], type_code=-slots[dropped.writer_index].type_code)
-    changed = dataclasses.replace(metadata, slots=tuple(slots), metadata_version=metadata.metadata_version + 1)
+    changed = replace(metadata, slots=tuple(slots), metadata_version=metadata.metadata_version + 1)
     (table / "_meta").write_bytes(encode_table_metadata(changed))
     version = changed.metadata_version
     commit(table, metadata_version=version, column_structure_version=version)
@@ -267,17 +262,13 @@ async def test_a_partition_that_the_database_converts_later_is_published_as_it_i
     for name in ("data.parquet", "_pm"):
         (database / name).write_bytes((await read_whole(store, f"{PATH}/{NATIVE}/{name}")).data)
     size = (database / "data.parquet").stat().st_size
-    change_record(
-        table, lambda record: dataclasses.replace(record, name_txn=7, is_parquet=True, parquet_size=size), index=2
-    )
+    change_record(table, lambda record: replace(record, name_txn=7, is_parquet=True, parquet_size=size), index=2)
     report, written = await publish_again(table, store)
     assert [report.count(action) for action in ("unchanged", "published")] == [2, 1]
     assert written == [f"{PATH}/{NATIVE}.7/data.parquet", f"{PATH}/{NATIVE}.7/_pm"]
     assert_same_rows(await read_rows(store, PATH), expected_rows(TABLE))
     # And back: CONVERT PARTITION TO NATIVE.
-    change_record(
-        table, lambda record: dataclasses.replace(record, name_txn=-1, is_parquet=False, parquet_size=-1), index=2
-    )
+    change_record(table, lambda record: replace(record, name_txn=-1, is_parquet=False, parquet_size=-1), index=2)
     report, written = await publish_again(table, store)
     assert (report.count("found"), report.partitions[2].published_name, written) == (1, f"{NATIVE}.7", [])
     assert_same_rows(await read_rows(store, PATH), expected_rows(TABLE))
@@ -367,7 +358,7 @@ async def test_what_was_converted_before_stays_as_long_as_it_is_right(tmp_path: 
     table, store = copy_table(TABLE, tmp_path), MemoryStore()
     await publish_table(table, PATH, store=store)
     assert (await publish_table(table, PATH, store=store, options=LEAVE)).count("unchanged") == 3
-    change_record(table, lambda record: dataclasses.replace(record, row_count=record.row_count - 10), index=2)
+    change_record(table, lambda record: replace(record, row_count=record.row_count - 10), index=2)
     report = await publish_table(table, PATH, store=store, options=LEAVE)
     assert [report.count(action) for action in ("unchanged", "removed", "left behind")] == [2, 1, 1]
     assert_same_rows(await read_rows(store, PATH), expected_rows(TABLE).slice(0, 2044))
@@ -400,9 +391,9 @@ async def test_a_note_of_another_transaction_says_nothing(tmp_path: Path) -> Non
     table, store = copy_table(TABLE, tmp_path), MemoryStore()
     await publish_table(table, PATH, store=store, options=LEAVE)
     data = (await read_whole(store, f"{PATH}/_txn")).data
-    without = encode_txn(dataclasses.replace(parse_txn(data, path=None), left_behind=None))
+    without = encode_txn(replace(parse_txn(data, path=None), left_behind=None))
     assert data.startswith(without)
-    later = encode_txn(dataclasses.replace(parse_txn(without, path=None), txn=9))
+    later = encode_txn(replace(parse_txn(without, path=None), txn=9))
     assert parse_txn(later + data[len(without) :], path=None).left_behind is None
 
 
@@ -419,14 +410,12 @@ async def test_native_rows_that_change_meanwhile_are_not_published(
     def disturbed(self: NativeConverter, location: PartitionLocation) -> Any:
         match change:
             case "cut short":
-                change_record(
-                    table, lambda record: dataclasses.replace(record, row_count=record.row_count - 10), index=2
-                )
+                change_record(table, lambda record: replace(record, row_count=record.row_count - 10), index=2)
             case "column files are gone":
                 shutil.rmtree(table / NATIVE)
             case "replaced":
                 (table / NATIVE).rename(table / f"{NATIVE}.7")
-                change_record(table, lambda record: dataclasses.replace(record, name_txn=7), index=2)
+                change_record(table, lambda record: replace(record, name_txn=7), index=2)
             case _:
                 (table / "sym.o").unlink()
         return converted(self, location)

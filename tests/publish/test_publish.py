@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.txn import parse_txn
 from coldparquet.maintenance.index import index_table
 from coldparquet.publish import PublishOptions, PublishProgress, parse_storage_class_rule, publish_table
+from coldparquet.records import replace
 from coldparquet.storage.checked import read_whole
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore

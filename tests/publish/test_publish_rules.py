@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import fsspec
@@ -21,6 +20,7 @@ from coldparquet.format.txn import TableTransaction, parse_txn, replace_partitio
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.publish import PublishOptions, publish_table
 from coldparquet.publish.destination import Manifest, manifest_name, parse_manifest
+from coldparquet.records import replace
 from coldparquet.storage.checked import read_whole
 from coldparquet.storage.fsspec_store import FsspecStore
 from coldparquet.storage.local import LocalStore

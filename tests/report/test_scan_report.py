@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 import coldparquet as cp
 from coldparquet.prices import PriceTable
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.report import ScanReport, html_report, scan_report, svg_waterfall
 from coldparquet.report.kinds import kind_of, purpose_of, remarks_on
 from coldparquet.scan.stats import ScanStatistics
@@ -225,7 +225,7 @@ def test_of_very_many_requests_the_first_ones_are_drawn() -> None:
     ],
 )
 def test_kinds_and_remarks(changes: dict[str, object], kind: str, remarks: tuple[str, ...]) -> None:
-    record = replace(FIRST, **changes)  # type: ignore[arg-type]
+    record = replace(FIRST, **changes)
     assert kind_of(record) == kind
     assert remarks_on(record) == remarks
 

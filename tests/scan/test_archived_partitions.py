@@ -7,7 +7,6 @@ import json
 import pickle
 import re
 from collections.abc import Awaitable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from coldparquet.errors import (
 )
 from coldparquet.maintenance.migrate import migrate_table
 from coldparquet.prices import PriceTable
+from coldparquet.records import replace
 from coldparquet.storage.requests import FetchedRange, ObjectInfo, RangeRequest
 from coldparquet.table import Table
 from tests.support.archive_store import (

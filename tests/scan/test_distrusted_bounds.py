@@ -9,7 +9,6 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from coldparquet.format.parquet_thrift import FileMetaData
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.maintenance.index import index_table
 from coldparquet.options import MIB
+from coldparquet.records import replace
 from tests.support.paged_files import pages_beside, written
 from tests.support.parquet_footers import (
     ChunkIndexes,

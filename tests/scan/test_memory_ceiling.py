@@ -6,7 +6,6 @@ import asyncio
 import gc
 import subprocess
 import sys
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +24,7 @@ from coldparquet.options import MIB
 from coldparquet.plan.model import PlannedRequest
 from coldparquet.plan.requests import Placements, place_ranges
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.scan import arriving
 from coldparquet.scan.arriving import ArrivingRead, PartitionFetches
 from coldparquet.scan.memory import Lease, Quota

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 import random
 import shutil
@@ -13,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.catalog.symbol_dictionaries import SYMBOLS, SymbolDictionaries
@@ -23,6 +21,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.plan.model import Read
 from coldparquet.plan.native import NativeSymbol
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.scan.native import OFFSETS, TIME_SEARCH, plan_native_rows
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
@@ -261,14 +260,14 @@ async def test_a_row_count_beyond_the_files_is_not_believed(columns: list[str]) 
 
 
 async def test_a_row_count_that_nothing_can_prove() -> None:
-    partition = dataclasses.replace(TYPES, timestamp=None)
+    partition = replace(TYPES, timestamp=None)
     with pytest.raises(FormatError, match="_txn claims"):
         await read_native(partition, MemoryStore(), columns=[], row_count=1 << 43)
 
 
 async def test_a_designated_timestamp_cannot_have_a_top() -> None:
     assert TYPES.timestamp is not None
-    partition = dataclasses.replace(TYPES, timestamp=dataclasses.replace(TYPES.timestamp, top=3))
+    partition = replace(TYPES, timestamp=replace(TYPES.timestamp, top=3))
     with pytest.raises(FormatError, match="the first 3 rows of the partition were written without it"):
         await read_native(partition, MemoryStore(), time_bounds=(5, None))
 
@@ -284,7 +283,7 @@ async def test_timestamps_out_of_order() -> None:
 
 async def test_a_large_partition_is_searched_by_few_requests() -> None:
     times = np.arange(200_000, dtype="<i8") * 10
-    partition = dataclasses.replace(TYPES, columns=(TYPES.column("ts"),), row_count=len(times))
+    partition = replace(TYPES, columns=(TYPES.column("ts"),), row_count=len(times))
     store = TraceStore(MemoryStore({path_of(TYPES, "ts.d"): times.tobytes()}))
     reading = await read_native(partition, store, time_bounds=(1_000_000, 1_000_039), rows_per_read=3)
     found = pa.concat_tables(reading.slices).column("ts").cast(pa.int64())

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.errors import FormatError, UnsupportedError
@@ -25,6 +24,7 @@ from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.verify import verify_table
+from coldparquet.records import replace
 from tests.support.parquet_footers import parquet_bytes, parsed_footer, with_changed_chunks, with_changed_footer
 from tests.support.read_pieces import read_pieces
 from tests.support.table_copies import sidecar_content

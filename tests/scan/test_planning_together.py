@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.errors import FormatError
@@ -21,6 +20,7 @@ from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.plan.model import StoreSpeed
+from coldparquet.records import replace
 from coldparquet.scan.model import RememberedSpeeds
 from coldparquet.scan.work import KeptShare
 from coldparquet.storage.memory import MemoryStore

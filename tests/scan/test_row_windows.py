@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 import coldparquet as cp
+from coldparquet.records import replace
 from coldparquet.table_scan import Scan
 from coldparquet.write import WriteOptions, write_partition
 from tests.support.growing_tables import GrowingTable
@@ -25,7 +24,7 @@ ROWS = 6_000
 
 
 def windowed(scan: Scan, windows: dict[str, tuple[int, int]]) -> Scan:
-    question = dataclasses.replace(
+    question = replace(
         scan.question,
         snapshot=replace(
             scan.question.snapshot,

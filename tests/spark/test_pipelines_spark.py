@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from typer.testing import CliRunner
 import coldparquet as cp
 from coldparquet.cli.commands import app
 from coldparquet.pipelines import ConvertJob, IndexJob, run_pipeline
+from coldparquet.records import replace
 from coldparquet.spark.engine import SparkEngine
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from tests.support.questdb_tables import assert_same_rows

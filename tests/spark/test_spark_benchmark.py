@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from coldparquet.records import replace
 from coldparquet_bench import spark_trades
 from coldparquet_bench.measurement import OURS
 from coldparquet_bench.spark_measurement import run_in_sessions

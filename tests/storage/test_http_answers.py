@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from msgspec.structs import replace
 
 from coldparquet.errors import ColdParquetError, ObjectChangedError, StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.records import replace
 from coldparquet.storage.open import open_store
 from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.requests import FetchedRange, Upload, UploadedPart

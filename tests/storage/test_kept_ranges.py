@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.records import replace
 from coldparquet.storage.cache import PIECE_OVERHEAD_BYTES, CacheLevel, MemoryCache
 from coldparquet.storage.disk_cache import DiskCache
 from coldparquet.storage.requests import FetchedRange

@@ -6,10 +6,10 @@ import asyncio
 import random
 
 import pytest
-from msgspec.structs import replace
 
 from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.storage.limit import InFlightLimit, LimitedStore
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore

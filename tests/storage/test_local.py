@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from coldparquet.concurrency import run_to_end
 from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.records import replace
 from coldparquet.storage import local
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import pickle
 from collections import deque
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from coldparquet.errors import (
     AccessError,
@@ -28,6 +26,7 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.records import replace
 from coldparquet.storage.base import Effect
 from coldparquet.storage.limit import LimitedStore
 from coldparquet.storage.memory import MemoryStore
@@ -62,10 +61,10 @@ class Scripted(MemoryStore):
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         self.requests.append(request)
-        fetched = dataclasses.replace(await super().get(dataclasses.replace(request, if_match=None)), etag=self.etag)
+        fetched = replace(await super().get(replace(request, if_match=None)), etag=self.etag)
         failure = self.failures.popleft() if self.failures else None
         if isinstance(failure, Cut):
-            received = dataclasses.replace(fetched, data=fetched.data[: failure.after_bytes], etag=failure.etag)
+            received = replace(fetched, data=fetched.data[: failure.after_bytes], etag=failure.etag)
             raise BrokenBodyError("the body ended early", path=request.path, received=received)
         if failure is not None:
             raise copy(failure)

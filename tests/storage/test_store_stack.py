@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from msgspec.structs import replace
 
 from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.fsspec_store import FsspecStore
 from coldparquet.storage.hedge import HedgePace

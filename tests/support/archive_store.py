@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.archive.objects import needs_restore
 from coldparquet.errors import ArchivedObjectError, InvalidInputError
 from coldparquet.maintenance.index import index_table
 from coldparquet.prices import RestoreTier
+from coldparquet.records import replace
 from coldparquet.storage.requests import FetchedRange, ObjectInfo, RangeRequest, RestoreState
 from tests.support.small_tables import QuotingStore, parquet_of_day
 

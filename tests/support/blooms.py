@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
-from msgspec.structs import replace
 
 from coldparquet.format.blooms import BloomTransfer, bloom_hashes, refer_to_blooms
 from coldparquet.format.parquet_thrift import BloomAlgorithm, BloomCompression, BloomFilterHeader, BloomHash
@@ -26,6 +25,7 @@ from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.plan.where import parse_predicate
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from tests.support.parquet_footers import parquet_bytes, parsed_footer
 
 # --- Bloom filters for tests: made by the letter of the specification, and asked of whole Parquet files ---------------

@@ -14,12 +14,13 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import boto3
 
+from coldparquet.records import replace
 from tests.support.live_questdb import LiveQuestDB
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "localstack"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
@@ -17,6 +17,8 @@ from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+
+from coldparquet.records import replace
 
 
 class Comparisons(StrEnum):

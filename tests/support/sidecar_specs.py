@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from coldparquet.format.sidecar_from_footer import convert_chunk
@@ -10,6 +9,7 @@ from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.write.sidecar_update import SidecarChange
 
 
@@ -62,7 +62,7 @@ def chunk_from_thrift(spec: dict[str, Any]) -> ChunkSpec:
         is_max_exact=statistics.get("is_max_value_exact"),
     )
     if spec.get("bloom_filter_offset", 0) > 0 and spec.get("bloom_filter_length", 0) > 0:
-        chunk = dataclasses.replace(chunk, bloom_bitset=bytes.fromhex(spec["bloom"]))
+        chunk = replace(chunk, bloom_bitset=bytes.fromhex(spec["bloom"]))
     return chunk
 
 

@@ -12,6 +12,7 @@ from coldparquet.format.sidecar import Sidecar
 from coldparquet.format.sidecar_header import CoveringIndexEntry, ScratchpadEntry
 from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.write.sidecar_update import SidecarChange
 
 # --- Random contents of sidecars --------------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ def with_place(bound: BoundSpec | None) -> BoundSpec | None:
     if bound is None:
         return None
     usual: Any = "inline" if len(bound.value) <= sidecar_layout.MAX_INLINE_BYTES else "out_of_line"
-    return dataclasses.replace(bound, place=bound.place or usual)
+    return replace(bound, place=bound.place or usual)
 
 
 def assert_chunk_comes_back(sidecar: Sidecar, column: int, row_group: int, chunk: ChunkSpec) -> None:

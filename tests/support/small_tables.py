@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -12,13 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from msgspec.structs import replace
 
 from coldparquet.format.blooms import BloomTransfer
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.txn import encode_txn, parse_txn, replace_partitions
 from coldparquet.maintenance.index import index_table
+from coldparquet.records import replace
 from coldparquet.storage.log import RequestRecord
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest
@@ -37,8 +36,8 @@ class QuotingStore(MemoryStore):
         answer = await super().get(request)
         etag = f'"{answer.etag}"'
         if request.if_none_match == etag:
-            return dataclasses.replace(answer, data=b"", etag=etag, is_unchanged=True)
-        return dataclasses.replace(answer, etag=etag)
+            return replace(answer, data=b"", etag=etag, is_unchanged=True)
+        return replace(answer, etag=etag)
 
     async def info(self, path: str) -> ObjectInfo:
         found = await super().info(path)
@@ -231,7 +230,7 @@ def table_of_days(days: int) -> dict[str, bytes]:
     """Objects of a table with a transaction. All days hold the same 48 rows."""
     transaction = parse_txn((_SOURCE / "_txn").read_bytes(), path=None)
     first = transaction.partitions.record(0)
-    records = [dataclasses.replace(first, timestamp=first.timestamp + day * DAY_US) for day in range(days)]
+    records = [replace(first, timestamp=first.timestamp + day * DAY_US) for day in range(days)]
     following = replace_partitions(
         transaction,
         PartitionRecords.of(records),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import zlib
 from collections.abc import Callable, Sequence
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from msgspec.structs import replace
 
 from coldparquet.format.blooms import BloomTransfer
 from coldparquet.format.native import encode_column_versions, parse_column_versions
@@ -23,6 +21,7 @@ from coldparquet.format.type_codes import parse_type_name
 from coldparquet.maintenance.index import index_table
 from coldparquet.opening import open_table
 from coldparquet.pipelines import PipelineReport
+from coldparquet.records import replace
 from coldparquet.storage.base import ObjectStore
 from tests.support.parquet_footers import parsed_footer
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, copy_parquet_partitions, expected_rows, plain
@@ -83,7 +82,7 @@ def rewrite_txn(table: Path, change: Callable[[TableTransaction], TableTransacti
 
 def with_records(transaction: TableTransaction, records: Sequence[PartitionRecord], **changes: Any) -> TableTransaction:
     """Name other partitions, and count their rows."""
-    return dataclasses.replace(
+    return replace(
         transaction,
         transient_row_count=records[-1].row_count,
         fixed_row_count=sum(record.row_count for record in records[:-1]),
@@ -141,9 +140,9 @@ def alter(table: Path, slots: list[MetadataSlot]) -> None:
     """Give the table other columns, as a statement does: a new version of `_meta`, and a `_txn` that names it."""
     metadata = parse_table_metadata((table / "_meta").read_bytes(), path=None)
     version = metadata.metadata_version + 1
-    changed = dataclasses.replace(metadata, slots=tuple(slots), metadata_version=version)
+    changed = replace(metadata, slots=tuple(slots), metadata_version=version)
     (table / "_meta").write_bytes(encode_table_metadata(changed))
-    rewrite_txn(table, lambda txn: dataclasses.replace(txn, txn=txn.txn + 1, metadata_version=version))
+    rewrite_txn(table, lambda txn: replace(txn, txn=txn.txn + 1, metadata_version=version))
 
 
 def change_type(table: Path, name: str, *types: str) -> None:
@@ -220,10 +219,10 @@ def change_columns(table: Path) -> None:
     slots = list(metadata.slots)
     renamed = len(slots) - 1
     slots[renamed] = replace(slots[renamed], name=f"{slots[renamed].name}_renamed")
-    changed = dataclasses.replace(metadata, slots=tuple(slots), metadata_version=metadata.metadata_version + 1)
+    changed = replace(metadata, slots=tuple(slots), metadata_version=metadata.metadata_version + 1)
     (table / "_meta").write_bytes(encode_table_metadata(changed))
-    (table / "_cv").write_bytes(encode_column_versions(dataclasses.replace(versions, version=versions.version + 1)))
-    following = dataclasses.replace(
+    (table / "_cv").write_bytes(encode_column_versions(replace(versions, version=versions.version + 1)))
+    following = replace(
         transaction,
         txn=transaction.txn + 1,
         metadata_version=changed.metadata_version,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from msgspec.structs import replace
 
 import coldparquet as cp
 from coldparquet.errors import InvalidInputError
@@ -19,6 +17,7 @@ from coldparquet.format.table_metadata import encode_table_metadata, parse_table
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.options import MIB
+from coldparquet.records import replace
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet.write.compact import CompactionOptions, CompactionProgress, compact_table
 from coldparquet.write.files import LocalFiles
@@ -180,7 +179,7 @@ async def test_columns_that_the_table_has_dropped_stay_in_the_file(tmp_path: Pat
     table = copy_table("o3_in_place", tmp_path)
     metadata = parse_table_metadata((table / "_meta").read_bytes(), path=None)
     slots = [replace(slot, is_dropped=slot.name in {"price", "note"}) for slot in metadata.slots]
-    (table / "_meta").write_bytes(encode_table_metadata(dataclasses.replace(metadata, slots=tuple(slots))))
+    (table / "_meta").write_bytes(encode_table_metadata(replace(metadata, slots=tuple(slots))))
     before = await scan_rows(table)
     assert "price" not in before.schema.names
     report = await compact_table(table)
@@ -220,7 +219,7 @@ async def test_options_name_columns_as_the_table_does(tmp_path: Path) -> None:
     table = copy_table("o3_in_place", tmp_path)
     metadata = parse_table_metadata((table / "_meta").read_bytes(), path=None)
     slots = [replace(slot, name="cost") if slot.name == "price" else slot for slot in metadata.slots]
-    (table / "_meta").write_bytes(encode_table_metadata(dataclasses.replace(metadata, slots=tuple(slots))))
+    (table / "_meta").write_bytes(encode_table_metadata(replace(metadata, slots=tuple(slots))))
     write = WriteOptions(codec="lz4_raw", column_codecs={"cost": "gzip"}, bloom_columns=("id",))
     report = await compact_table(table, partitions=["2024-01-01"], options=CompactionOptions(write=write))
     metadata_of_file = pq.read_metadata(table / str(report.partitions[0].new_name) / "data.parquet")

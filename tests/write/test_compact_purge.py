@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from coldparquet.catalog.table_files import read_table_files
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.partition_records import PartitionRecords
+from coldparquet.records import replace
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.requests import Listing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import coldparquet as cp
 from coldparquet.catalog.table_files import TableFiles, read_table_files
 from coldparquet.errors import ObjectChangedError
 from coldparquet.format.partition_records import PartitionRecords
+from coldparquet.records import replace
 from coldparquet.storage.local import LocalStore
 from coldparquet.write import WriteOptions, WrittenPartition, append_rows, replace_row_groups, write_partition
 from coldparquet.write.compact import CompactionOptions, compact_table

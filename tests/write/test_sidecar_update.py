@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,6 +27,7 @@ from coldparquet.format.sidecar_writer import (
 )
 from coldparquet.format.sidecar_writer import encode_sidecar as encode
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.write.sidecar_update import (
     SidecarChange,
     SidecarUpdate,
@@ -94,10 +94,10 @@ def test_updates_that_the_reference_refuses(reject: dict[str, Any]) -> None:
 def listed(row_group: RowGroupSpec, bloom_columns: tuple[int, ...]) -> RowGroupSpec:
     """The row group as a reader sees it: filters of columns outside the list are out of reach."""
     chunks = [
-        chunk if column in bloom_columns else dataclasses.replace(chunk, bloom_bitset=None, bloom_reference=None)
+        chunk if column in bloom_columns else replace(chunk, bloom_bitset=None, bloom_reference=None)
         for column, chunk in enumerate(row_group.chunks)
     ]
-    return dataclasses.replace(row_group, chunks=chunks)
+    return replace(row_group, chunks=chunks)
 
 
 def changed(content: SidecarContent, change: SidecarChange, bloom_columns: tuple[int, ...]) -> SidecarContent:
@@ -108,7 +108,7 @@ def changed(content: SidecarContent, change: SidecarChange, bloom_columns: tuple
     says: dict[str, Any] = {name: value for name, value in given_values.items() if value is not None}
     if change.seq_txn == sidecar_layout.UNSET:
         says["seq_txn"] = None
-    return dataclasses.replace(
+    return replace(
         content,
         row_groups=[listed(row_group, bloom_columns) for row_group in (*row_groups, *change.appended)],
         covering_index=change.covering_index,
@@ -148,7 +148,7 @@ class History:
 @given(data=st.data(), first=contents())
 def test_any_history_equals_its_model(data: st.DataObject, first: SidecarContent) -> None:
     """Creates, appends, replacements, token-only appends, crashes before the commit and torn writes, in any order."""
-    first = dataclasses.replace(first, parquet_footer_offset=100, parquet_footer_length=10)
+    first = replace(first, parquet_footer_offset=100, parquet_footer_length=10)
     file = encode(first)
     history = History(file, {len(file): first})
     for step in range(1, data.draw(st.integers(1, 6)) + 1):
@@ -160,9 +160,9 @@ def test_any_history_equals_its_model(data: st.DataObject, first: SidecarContent
             continue
         if kind == "token only":
             tokens = data.draw(changes(content, 0))
-            change = dataclasses.replace(tokens, appended=())
+            change = replace(tokens, appended=())
         else:
-            change = dataclasses.replace(
+            change = replace(
                 data.draw(changes(content, len(content.row_groups))),
                 parquet_footer_offset=100 + 1000 * step,
                 parquet_footer_length=data.draw(st.integers(0, 900)),
@@ -204,7 +204,7 @@ def update_of(file: bytes, **change: Any) -> SidecarUpdate:
 def test_an_empty_change_repeats_everything_but_covering_indexes() -> None:
     file = encode(CREATED)
     updated = parse_sidecar(update_of(file).applied_to(file))
-    assert_says(updated, dataclasses.replace(CREATED, covering_index=()))
+    assert_says(updated, replace(CREATED, covering_index=()))
     assert updated.footer.previous_size_bytes == len(file)
 
 
@@ -217,7 +217,7 @@ def test_tokens_are_inherited_replaced_and_removed() -> None:
 
 
 def test_token_only_update_appends_nothing_but_a_footer() -> None:
-    file = encode(dataclasses.replace(CREATED, covering_index=()))
+    file = encode(replace(CREATED, covering_index=()))
     old = parse_sidecar(file)
     update = update_of(file, seq_txn=4)
     assert len(update.appended_bytes) == old.footer.length_bytes + sidecar_layout.TRAILER.size
@@ -230,14 +230,14 @@ def test_token_only_update_appends_nothing_but_a_footer() -> None:
 def test_filters_of_kept_row_groups_stay_and_unlisted_ones_are_out_of_reach(external: bool) -> None:
     def filtered(column: int, pattern: int) -> RowGroupSpec:
         chunks = [CHUNK, CHUNK]
-        chunks[column] = dataclasses.replace(
+        chunks[column] = replace(
             CHUNK,
             bloom_reference=ByteRange(pattern, pattern + 32) if external else None,
             bloom_bitset=None if external else bytes([pattern]) * 32,
         )
         return RowGroupSpec(row_count=1, chunks=chunks)
 
-    file = encode(dataclasses.replace(CREATED, row_groups=[filtered(1, 1), filtered(1, 2)], blooms_external=external))
+    file = encode(replace(CREATED, row_groups=[filtered(1, 1), filtered(1, 2)], blooms_external=external))
     file = update_of(file, replaced={0: filtered(1, 3)}, appended=[filtered(0, 4), filtered(1, 5)]).applied_to(file)
     sidecar = parse_sidecar(file)
     assert sidecar.bloom_columns == (1,)
@@ -282,7 +282,7 @@ def test_damage_is_passed_on_and_not_blessed() -> None:
 @pytest.mark.parametrize("length", range(8))
 def test_blocks_are_aligned_wherever_the_append_begins(length: int) -> None:
     scratchpad = [ScratchpadEntry(1, bytes(length))]
-    file = encode(dataclasses.replace(CREATED, scratchpad=scratchpad))
+    file = encode(replace(CREATED, scratchpad=scratchpad))
     updated = parse_sidecar(update_of(file, appended=[GROUP, GROUP]).applied_to(file))
     assert updated.row_group_count == 4
     assert not updated.footer.block_offsets[2:].min() < len(file)
@@ -294,9 +294,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "too few chunks": {"appended": [RowGroupSpec(row_count=1, chunks=[CHUNK])]},
     "too many chunks": {"replaced": {0: RowGroupSpec(row_count=1, chunks=[CHUNK] * 3)}},
     "bound of 65,536 bytes": {
-        "appended": [
-            RowGroupSpec(row_count=1, chunks=[CHUNK, dataclasses.replace(CHUNK, max=BoundSpec(bytes(65_536)))])
-        ]
+        "appended": [RowGroupSpec(row_count=1, chunks=[CHUNK, replace(CHUNK, max=BoundSpec(bytes(65_536)))])]
     },
     "scratchpad above 1 MiB": {"scratchpad": [ScratchpadEntry(1, bytes(1 << 20))]},
     "negative unused bytes": {"unused_bytes": -1},
@@ -328,7 +326,7 @@ def test_append_base_outside_of_the_file_is_refused(cut: int, committed: int, ki
 
 def test_snapshot_of_another_file_is_refused() -> None:
     file = encode(CREATED)
-    other = encode(dataclasses.replace(CREATED, seq_txn=99))
+    other = encode(replace(CREATED, seq_txn=99))
     with pytest.raises(FormatError) as caught:
         plan_sidecar_update(other, parse_sidecar(file), SidecarChange())
     assert caught.value.kind == "InvalidValue"
@@ -344,7 +342,7 @@ def content_of(file: bytes) -> SidecarContent:
     """What a sidecar must say of a Parquet file, its dead bytes included."""
     footer = parsed_footer(file)
     unused_bytes = json.loads(footer.questdb_json or "").get("unused_bytes", 0)
-    return dataclasses.replace(sidecar_content_from_footer(footer), unused_bytes=unused_bytes)
+    return replace(sidecar_content_from_footer(footer), unused_bytes=unused_bytes)
 
 
 @pytest.mark.parametrize("partition", SNAPSHOTS)
@@ -411,7 +409,7 @@ def sidecar_of(content: SidecarContent) -> Sidecar:
 
 
 def difference(**changes: Any) -> SidecarChange:
-    return content_difference(sidecar_of(CONTENT), dataclasses.replace(CONTENT, **changes))
+    return content_difference(sidecar_of(CONTENT), replace(CONTENT, **changes))
 
 
 def test_row_groups_that_moved_or_grew_are_replaced_and_more_are_appended() -> None:
@@ -436,17 +434,17 @@ def test_tokens_are_inherited_unless_the_content_has_its_own() -> None:
 
 def test_a_file_without_columns_compares_its_rows() -> None:
     empty = SidecarContent(columns=(), row_groups=[group()], parquet_footer_offset=4, parquet_footer_length=50)
-    grown = dataclasses.replace(empty, row_groups=[group(), group()])
+    grown = replace(empty, row_groups=[group(), group()])
     change = content_difference(sidecar_of(empty), grown)
     assert (change.replaced, list(change.appended)) == ({}, [group()])
 
 
 def with_column(**changes: Any) -> dict[str, Any]:
-    return {"columns": [COLUMNS[0], dataclasses.replace(COLUMNS[1], **changes)]}
+    return {"columns": [COLUMNS[0], replace(COLUMNS[1], **changes)]}
 
 
 def test_a_promise_that_the_sidecar_never_made_may_come_and_go() -> None:
-    quiet = dataclasses.replace(CONTENT, **with_column(flags=0))
+    quiet = replace(CONTENT, **with_column(flags=0))
     assert content_difference(sidecar_of(quiet), CONTENT).replaced == {}
 
 

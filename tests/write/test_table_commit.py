@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import coldparquet as cp
 from coldparquet.catalog.table_files import TableFiles, read_table_files
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError, StorageError
 from coldparquet.format.partition_records import PartitionRecords
+from coldparquet.records import replace
 from coldparquet.storage.base import ObjectStore, StoreWrapper
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.memory import MemoryStore

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct
 
 from coldparquet.options import MIB
+from coldparquet.records import replace
 from coldparquet.storage.cache import Cache, CachedStore, MemoryCache, digest_of
 from coldparquet.storage.fsspec_store import FsspecStore
 from coldparquet.storage.local import LocalStore

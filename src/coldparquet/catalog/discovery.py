@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import difflib
 import re
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
@@ -52,6 +51,7 @@ from coldparquet.format.partition_names import (
 from coldparquet.format.partition_records import partition_ranges
 from coldparquet.plan.model import MetadataRequest
 from coldparquet.plan.prune import misplaced_times, stated_times_ns
+from coldparquet.records import replace
 from coldparquet.storage.log import metadata_requests
 from coldparquet.storage.requests import Listing
 from coldparquet.text import few_names

@@ -6,12 +6,10 @@ Both are optional. Any problem with them becomes a note, and the chunks are then
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InternalError, NotFoundError, UnsupportedError
@@ -30,6 +28,7 @@ from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.options import COALESCING_BY_GOAL
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.storage.log import get_metadata, note_metadata
 from coldparquet.storage.requests import RangeRequest, is_written_after
 
@@ -143,7 +142,7 @@ async def read_page_index(  # noqa: PLR0913 - mostly keyword arguments
         columns=columns,
         earlier=await _read_earlier(source, footer, tail_start=place.start) if also_earlier else None,
     )
-    return dataclasses.replace(await asyncio.to_thread(parse) if in_thread else parse(), etag=answer.etag)
+    return replace(await asyncio.to_thread(parse) if in_thread else parse(), etag=answer.etag)
 
 
 def _of_pages_file(path: str, byte_range: ByteRange) -> RangeRequest:

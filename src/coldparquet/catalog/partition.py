@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from coldparquet.catalog.discovery import NATIVE_PARTITION, raise_what_is_missing
 from coldparquet.catalog.packed import CATALOGUE_FILE
@@ -28,6 +27,7 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_header import parse_columns_ahead
 from coldparquet.options import COALESCING_BY_GOAL
 from coldparquet.plan.model import MetadataRequest
+from coldparquet.records import replace
 from coldparquet.storage.log import get_metadata, metadata_requests, note_cache_hit, note_metadata
 from coldparquet.storage.requests import FetchedRange, RangeRequest, is_written_after
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from coldparquet.catalog.caches import NO_CACHES, TableCaches
 from coldparquet.catalog.catalogue import Catalogue
@@ -26,6 +25,7 @@ from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, ColdParquetError, InternalError, NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import parse_partition_directory
 from coldparquet.plan.columns import table_columns_of_metadata, unified_columns
+from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.log import metadata_requests
 from coldparquet.storage.versions import Versions

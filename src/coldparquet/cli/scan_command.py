@@ -7,7 +7,7 @@ import csv
 import sys
 import time
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from coldparquet.cli.output import (
 )
 from coldparquet.errors import InvalidInputError
 from coldparquet.opening import open_table
+from coldparquet.records import replace
 from coldparquet.text import few_names, plural, visible
 
 if TYPE_CHECKING:

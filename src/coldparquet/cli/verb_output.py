@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -21,6 +20,7 @@ from coldparquet.cli.output import (
     progress_bar,
 )
 from coldparquet.pipelines.model import NOT_OPENED
+from coldparquet.records import replace
 from coldparquet.text import few_names, human_bytes, human_dollars, human_seconds, plural, visible
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
-from msgspec.structs import replace
 
 from coldparquet.decode.arrow import (
     arrow_field,
@@ -26,6 +25,7 @@ from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.binary import UNIT_BYTES, utf16_to_utf8
 from coldparquet.format.native import INLINED_VALUE_OFFSET, MAX_INLINED_BYTES, EntryKind, VariableLayout, native_layout
 from coldparquet.format.type_codes import TypeTag, is_decimal
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from msgspec.structs import replace
 
 from coldparquet.decode.arrow import (
     arrow_field,
@@ -27,6 +26,7 @@ from coldparquet.format.parquet_thrift import DataPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Codec, Encoding, Repetition
 from coldparquet.format.types import LogicalKind
 from coldparquet.plan.type_changes import holds_same_values
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

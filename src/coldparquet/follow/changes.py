@@ -14,18 +14,17 @@ judged together: if they are merged, or split again, rows move from one to anoth
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
-from msgspec.structs import replace
 
 from coldparquet.catalog.partition import Partition, read_packed
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.blooms import sidecar_in_memory
 from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -70,7 +69,7 @@ async def _has_grown(
     kept = _earlier_snapshot(metadata.sidecar, before)
     if kept is not None:
         return _begins_with(metadata.sidecar, kept)
-    then = dataclasses.replace(record, row_count=before.row_count, parquet_size=before.parquet_size_bytes)
+    then = replace(record, row_count=before.row_count, parquet_size=before.parquet_size_bytes)
     try:
         footer = await Partition(replace(partition.location, record=then), snapshot.store, options).read_footer()
         earlier = sidecar_in_memory(footer)
@@ -178,12 +177,12 @@ def changes_between(before: TableState, now: TableState) -> TableChanges:
 def with_growth(found: TableChanges, grown: Collection[int]) -> TableChanges:
     """Decide about larger partitions: those that begin with the earlier rows are grown, the others rewritten."""
     decided = [
-        dataclasses.replace(change, kind="grown" if change.timestamp in grown else "rewritten")
+        replace(change, kind="grown" if change.timestamp in grown else "rewritten")
         if change.kind == "larger"
         else change
         for change in found.changes
     ]
-    return dataclasses.replace(found, changes=_judged_together(found.now, decided, moved=set()))
+    return replace(found, changes=_judged_together(found.now, decided, moved=set()))
 
 
 def _replaced(before: TableState, now: TableState) -> str | None:
@@ -219,7 +218,7 @@ def _judged_together(
     return tuple(
         change
         if change.kind in _MOVING_ROWS or now.partition_of(change.timestamp) not in moved
-        else dataclasses.replace(
+        else replace(
             change,
             kind="rewritten",
             reason=f"{change.reason}; another piece of its partition was rewritten, or merged",

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
 
 from coldparquet.catalog.discovery import recorded_locations
 from coldparquet.catalog.partition import Partition
@@ -16,6 +13,7 @@ from coldparquet.follow.changes import changes_between, find_grown, with_growth
 from coldparquet.follow.progress import RowWindow, next_state, windows_between
 from coldparquet.follow.state import ListedPartitions, recorded_state
 from coldparquet.format.partition_records import PartitionRecord, PartitionRecords
+from coldparquet.records import replace
 from coldparquet.table_scan import Scan
 
 if TYPE_CHECKING:
@@ -164,7 +162,7 @@ class TableFollower:
             partitions = _listed_versions(snapshot, windows, now)
         else:
             partitions = _recorded_versions(snapshot, snapshot.files, windows, self._options)
-        question = dataclasses.replace(
+        question = replace(
             scan.question,
             snapshot=replace(snapshot, partitions=partitions),
             row_windows={

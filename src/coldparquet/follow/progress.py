@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from coldparquet.errors import ObjectChangedError
+from coldparquet.records import replace
 from coldparquet.text import few_names
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import base64
 import binascii
 import hashlib
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.format.binary import WORD_BYTES, from_byte_planes, to_byte_planes
 from coldparquet.format.partition_names import PartitionInterval, partition_floor_ns, recorded_directory_name
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -31,7 +31,6 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from coldparquet.errors import FormatError, InternalError
 from coldparquet.format import sidecar_layout as layout
@@ -44,6 +43,7 @@ from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.thrift import structure_stops
 from coldparquet.format.types import ValueOrder
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

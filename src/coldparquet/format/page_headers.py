@@ -20,7 +20,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 from thrift.protocol.TCompactProtocol import TCompactProtocolAcceleratedFactory
 from thrift.transport.TTransport import TMemoryBuffer
 
@@ -29,6 +28,7 @@ from coldparquet.format.pages import PageLists, check_pages, first_rows_of
 from coldparquet.format.parquet_thrift import PageHeader
 from coldparquet.format.thrift import parse_fields, parse_structure_list
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -12,7 +12,7 @@ detected without decoding.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +23,7 @@ from coldparquet.errors import FormatError
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.sidecar_header import parse_name
 from coldparquet.format.types import distinct_values
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -23,8 +23,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
-from msgspec.structs import replace
-
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.parquet_footer import (
@@ -59,6 +57,7 @@ from coldparquet.format.types import (
     encode_foreign_annotations,
     parse_foreign_annotations,
 )
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

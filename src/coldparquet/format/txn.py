@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from coldparquet.format import partition_records as layout
 from coldparquet.format.binary import invalid, truncated
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.partition_records import NOT_STATED, PartitionRecord, PartitionRecords
+from coldparquet.records import replace
 
 __all__ = ["Lag", "LeftBehind", "PartitionRecord", "PartitionRecords", "TableTransaction", "parse_txn", "parse_version"]
 

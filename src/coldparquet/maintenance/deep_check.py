@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +38,7 @@ from coldparquet.plan.pages import PageStatistics
 from coldparquet.plan.row_groups import constant_bytes, null_chunks, stored_columns
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.storage.checksums import WholeObjectCheck
 from coldparquet.storage.requests import RangeRequest, is_lasting_etag
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from coldparquet.catalog.discovery import discover
@@ -18,6 +18,7 @@ from coldparquet.maintenance.pack import PackReport, is_packed, is_renewal_due, 
 from coldparquet.maintenance.sidecars import IndexedPartition, PartitionIndexer
 from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data, one_table
 from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, nothing_to_do
+from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.text import plural
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
-
-from msgspec.structs import replace
 
 from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.packed import CATALOGUE_FILE, CATALOGUE_REASON
@@ -35,6 +32,7 @@ from coldparquet.maintenance.packed_entries import (
 )
 from coldparquet.pipelines.lakes import TableByTable, one_table
 from coldparquet.pipelines.model import Place, WorkPlan, WorkResult
+from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore, read_whole
 from coldparquet.text import few_names
 
@@ -125,8 +123,8 @@ class PackJob(TableByTable):
         store, path = stores.table(item)
         packing = _Packing(store, path, stores.read_options, dry_run=self.dry_run, on_progress=stores.on_progress)
         report = await packing.pack(await packing.existing(), changed=None, bloom_limit_bytes=self.bloom_limit_bytes)
-        done = result_of_pack(item, dataclasses.replace(report, url=item.table_url))
-        return dataclasses.replace(done, outcome="failed", kind="NothingToPack") if report.action == "skipped" else done
+        done = result_of_pack(item, replace(report, url=item.table_url))
+        return replace(done, outcome="failed", kind="NothingToPack") if report.action == "skipped" else done
 
     def report(self, run: TableRun) -> PackReport:
         """Say what became of one table."""
@@ -312,16 +310,16 @@ class _Packing:
         )
         entries = [one for one in packed if isinstance(one, PackedSidecar)]
         if not entries:
-            return dataclasses.replace(report, reason="there is no partition with a sidecar that can be packed")
+            return replace(report, reason="there is no partition with a sidecar that can be packed")
         data = await asyncio.to_thread(encode_catalogue, entries)
         reason = None if self._store.has_version_listings else _NOT_USED_HERE
-        report = dataclasses.replace(report, catalogue_bytes=len(data), reason=reason)
+        report = replace(report, catalogue_bytes=len(data), reason=reason)
         if existing is not None and existing.data == data:
-            return dataclasses.replace(report, action="unchanged")
+            return replace(report, action="unchanged")
         if self._dry_run:
-            return dataclasses.replace(report, action="would write")
+            return replace(report, action="would write")
         await self._write(data, existing)
-        return dataclasses.replace(report, action="written")
+        return replace(report, action="written")
 
     async def _read(
         self, locations: Sequence[PartitionLocation], kept: Mapping[str, PackedSidecar]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from coldparquet.catalog.discovery import (
@@ -29,6 +29,7 @@ from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar, verify_chain
 from coldparquet.maintenance.deep_check import PACK_AGAIN, check_data
 from coldparquet.maintenance.file_checks import check_partition
+from coldparquet.records import replace
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.text import few_names
 

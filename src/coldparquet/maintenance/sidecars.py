@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from msgspec.structs import replace
 
 from coldparquet.catalog.discovery import NOT_IN_PARQUET, advice_for_misnamed
 from coldparquet.catalog.partition import Partition, look_up_sidecar, shorter_than_committed
@@ -26,6 +25,7 @@ from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.plan.coalescing import choose_coalescing
 from coldparquet.plan.model import StoreSpeed
 from coldparquet.plan.prune import misplaced_times, stated_times_ns
+from coldparquet.records import replace
 from coldparquet.scan.evidence import fetch_bloom_ranges
 from coldparquet.storage.requests import is_written_after
 from coldparquet.text import few_names

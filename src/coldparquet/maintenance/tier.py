@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from coldparquet.archive.objects import ArchivedObject, needs_restore, restore_offer
@@ -20,6 +20,7 @@ from coldparquet.options import KIB, RestoreTerms
 from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data
 from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, nothing_to_do
 from coldparquet.prices import BYTES_PER_PRICED_GB, STANDARD, PriceTable, parse_storage_class_rule, storage_class_of
+from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.refusals import classes_unsupported
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from coldparquet.catalog.caches import NO_CACHES
@@ -35,6 +35,7 @@ from coldparquet.maintenance.partition_check import PackedEntry, Verification, V
 from coldparquet.pipelines.lakes import TableByTable, location_as_data, location_from_data, one_table
 from coldparquet.pipelines.model import Place, WorkPlan, WorkResult
 from coldparquet.plan.columns import columns_left_out, match_columns, table_columns_of_metadata, unified_columns
+from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.text import few_names
 

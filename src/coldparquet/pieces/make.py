@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from functools import partial
 from itertools import groupby, pairwise
 from operator import attrgetter
@@ -16,6 +15,7 @@ from coldparquet.options import KIB, MIB
 from coldparquet.pieces.frame import PieceContent, PieceNumbers, PieceShare, RequestShape
 from coldparquet.pieces.plain import pages_of_reads
 from coldparquet.pieces.read import ScanPiece
+from coldparquet.records import replace
 from coldparquet.scan.requests import requests_of
 
 if TYPE_CHECKING:

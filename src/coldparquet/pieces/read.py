@@ -8,7 +8,7 @@ import hashlib
 import os
 from collections import OrderedDict, defaultdict
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -24,6 +24,7 @@ from coldparquet.pieces.checks import check_content, check_paths, refuses_nonsen
 from coldparquet.pieces.encode import decode_numbers, decode_piece, encode_piece
 from coldparquet.plan.bind import fields_of
 from coldparquet.plan.model import PartitionRead, ReadPlan, StoreSpeed
+from coldparquet.records import replace
 from coldparquet.scan.model import RowPlan, RowQuestion
 from coldparquet.scan.requests import requests_of
 from coldparquet.scan.stats import ScanActivity

@@ -6,7 +6,7 @@ import asyncio
 import os
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -34,6 +34,7 @@ from coldparquet.pipelines.model import (
     WorkPlan,
     failure,
 )
+from coldparquet.records import replace
 from coldparquet.storage.local import LocalStore
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import signal
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from coldparquet.concurrency import gather_or_cancel
@@ -41,6 +41,7 @@ from coldparquet.pipelines.model import (
     job_from_dict,
     reason_of,
 )
+from coldparquet.records import replace
 from coldparquet.storage.urls import shown_url
 from coldparquet.text import visible_stream
 

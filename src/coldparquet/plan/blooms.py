@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.blooms import (
@@ -41,6 +40,7 @@ from coldparquet.plan.predicate import And, Operator, Or
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import BloomAnswers, LookupKey
 from coldparquet.plan.type_changes import bounds_factor, holds_same_values, keeps_bounds, widens
+from coldparquet.records import replace
 from coldparquet.text import row_group_spans
 
 if TYPE_CHECKING:

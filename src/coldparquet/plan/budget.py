@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from coldparquet.plan.cost import (
 )
 from coldparquet.plan.requests import ReadRanges
 from coldparquet.prices import STANDARD
+from coldparquet.records import replace
 from coldparquet.text import human_bytes, human_dollars, plural
 
 if TYPE_CHECKING:

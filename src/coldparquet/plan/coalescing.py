@@ -28,13 +28,13 @@ connection. Up to ``C`` are in flight.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from coldparquet.options import COALESCING_BY_GOAL, KIB, MIB
 from coldparquet.plan.cost import estimate_seconds, prices_of
 from coldparquet.plan.model import DECODED_BYTES_PER_S
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format.types import canonical_type
 from coldparquet.plan.type_changes import can_convert, holds_same_values, type_in_table, unified_type
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,7 +11,6 @@ round trip.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -23,6 +22,7 @@ from coldparquet.format.types import distinct_values
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.plan.model import CHUNK, Read, StoredColumn, StoredData, StoredFile
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

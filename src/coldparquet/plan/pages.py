@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
-from msgspec.structs import replace
 
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.sidecar_layout import WORD_BYTES, PhysicalType
@@ -26,6 +25,7 @@ from coldparquet.plan.prune import prune
 from coldparquet.plan.reads import pages_of_chunks
 from coldparquet.plan.selection import selections_of
 from coldparquet.plan.statistics import believed_type, bounds_after_type_change, chunk_bounds
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.plan.bind import BoundComparison, BoundFold, BoundIn, BoundIsNull, ConstantUnlessNull
 from coldparquet.plan.bounds import NumericSide
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT, And, Instant, Operator
 from coldparquet.plan.statistics import BOUNDS_OF_COLUMNS
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,6 @@ these wait until the predicate's columns show which rows remain.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +17,7 @@ from msgspec import Struct
 from coldparquet.errors import InternalError
 from coldparquet.format.types import distinct_values
 from coldparquet.plan.selection import RowSelection, selections_of
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import compress, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +13,7 @@ from coldparquet.options import MIB
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.plan.model import PlannedRequest
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.text import few_of, row_group_spans
 
 if TYPE_CHECKING:

@@ -12,14 +12,12 @@ Chunks and pages store their statistics in the same shape, so both share these r
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
-from msgspec.structs import replace
 
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, PhysicalType
@@ -27,6 +25,7 @@ from coldparquet.format.types import ColumnType, StatisticsTrust, TypeTag, Value
 from coldparquet.plan.bounds import PREFIX_BYTES, BoolArray, Bounds, ByteSide, IntArray, NumericSide, Side
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.type_changes import Family, bounds_factor, family_of, holds_same_values, keeps_bounds, widens
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -266,7 +265,7 @@ def believed_type(table: RowGroupTable, column: int) -> ColumnType:
     is_stored_as_number = table.column(column).physical_type in _LITTLE_ENDIAN_NUMBERS
     # A sidecar that names its writer omits the bounds that this writer orders wrongly.
     if column_type.comparison is ValueOrder.DECIMAL and not is_stored_as_number and not table.is_writer_known:
-        return dataclasses.replace(column_type, statistics=StatisticsTrust.NEVER)
+        return replace(column_type, statistics=StatisticsTrust.NEVER)
     return column_type
 
 

@@ -25,7 +25,6 @@ Columns of a QuestDB table with ``_meta`` follow the table above instead.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -41,6 +40,7 @@ from coldparquet.format.type_codes import (
 )
 from coldparquet.format.types import ArrowKind, ForeignAnnotation, ValueOrder, canonical_type, resolve_type
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from coldparquet.format.types import ColumnType

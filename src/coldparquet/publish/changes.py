@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from coldparquet.errors import InvalidInputError
@@ -10,6 +10,7 @@ from coldparquet.format.partition_names import UNVERSIONED, format_partition_dir
 from coldparquet.prices import storage_class_of
 from coldparquet.publish.native import native_states
 from coldparquet.publish.source import is_parquet, nothing_to_publish, record_of
+from coldparquet.records import replace
 from coldparquet.text import few_names, plural
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from coldparquet.catalog.table_files import TRANSACTION_FILE
@@ -14,6 +14,7 @@ from coldparquet.pipelines.model import WorkItem, WorkPlan, WorkResult, join_url
 from coldparquet.prices import parse_storage_class_rule
 from coldparquet.publish.publisher import publish_table
 from coldparquet.publish.report import PublishOptions, PublishReport
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

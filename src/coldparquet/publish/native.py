@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import tempfile
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from msgspec.structs import replace
 
 from coldparquet.catalog.snapshot import SnapshotReader
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, read_table_files
@@ -24,6 +22,7 @@ from coldparquet.format.partition_names import UNVERSIONED
 from coldparquet.options import ReadOptions
 from coldparquet.plan.model import StoreSpeed
 from coldparquet.publish.source import PartitionContent, is_parquet, record_of, source_changed
+from coldparquet.records import replace
 from coldparquet.scan.missing import MISSING_COLUMN_FILE, MISSING_FOR_QUESTDB
 from coldparquet.scan.model import Question
 from coldparquet.storage.checked import CheckedStore
@@ -123,9 +122,7 @@ class NativeConverter:
             native_bytes = max(stream.plan.bytes_fetched, 1)
             fitting_rows = self._options.memory_limit_bytes * record_of(location).row_count // native_bytes
             options = WriteOptions()
-            options = dataclasses.replace(
-                options, row_group_rows=max(_LEAST_ROWS, min(options.row_group_rows, fitting_rows))
-            )
+            options = replace(options, row_group_rows=max(_LEAST_ROWS, min(options.row_group_rows, fitting_rows)))
 
             def encode(give_up: threading.Event) -> WrittenPartition:
                 batches = _rows(stream, schema, loop, give_up)
@@ -229,7 +226,7 @@ class NativeState:
 
         Columns that were dropped since do not matter: the file has them, but no reader uses them.
         """
-        return dataclasses.replace(self, columns={}) == dataclasses.replace(now, columns={}) and all(
+        return replace(self, columns={}) == replace(now, columns={}) and all(
             self.columns.get(writer_index, _UNCHANGED_COLUMN) == version
             for writer_index, version in now.columns.items()
         )

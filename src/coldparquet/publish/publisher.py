@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from msgspec.structs import replace
 
 from coldparquet.catalog.discovery import PUBLISHING_FILE, is_manifest_name
 from coldparquet.catalog.packed import CATALOGUE_FILE
@@ -35,6 +32,7 @@ from coldparquet.publish.native import NativeConverter
 from coldparquet.publish.report import PublishCost, PublishedPartition, PublishOptions, PublishProgress, PublishReport
 from coldparquet.publish.source import is_parquet, read_content, read_source, record_of
 from coldparquet.publish.transfer import PartitionWriter, purge_versions
+from coldparquet.records import replace
 from coldparquet.write.upload import MemoryBudget, upload_request_count
 
 if TYPE_CHECKING:
@@ -89,7 +87,7 @@ async def next_version(
     """
     members = sorted([*map(_of_written, written), *map(_of_unchanged, changes.unchanged)], key=_timestamp)
     records = PartitionRecords.of(member.record for member in members)
-    transaction = dataclasses.replace(
+    transaction = replace(
         source.transaction,
         transient_row_count=int(records.row_counts[-1:].sum()),
         fixed_row_count=int(records.row_counts[:-1].sum()),

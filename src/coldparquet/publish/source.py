@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec.structs import replace
 
 from coldparquet.catalog.discovery import discover
 from coldparquet.catalog.pages import look_up_pages_file, parse_pages_lookup
@@ -27,6 +25,7 @@ from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.format.sidecar_layout import COMMITTED_SIZE
 from coldparquet.options import ReadOptions
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.requests import RangeRequest, is_lasting_etag
 from coldparquet.write.upload import StoreSource
@@ -230,4 +229,4 @@ async def _with_size(store: ObjectStore, location: PartitionLocation) -> Partiti
     if record.parquet_size > 0:
         return location
     found = await store.info(location.data_path)
-    return dataclasses.replace(location, record=dataclasses.replace(record, parquet_size=found.size_bytes or 0))
+    return replace(location, record=replace(record, parquet_size=found.size_bytes or 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from coldparquet.catalog.discovery import is_manifest_name
@@ -26,6 +26,7 @@ from coldparquet.publish.destination import (
     read_published,
 )
 from coldparquet.publish.source import read_content, record_of, source_changed
+from coldparquet.records import replace
 from coldparquet.storage.checked import read_whole
 from coldparquet.write.upload import is_same_object, upload_object
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from coldparquet.plan.cost import prices_of
+from coldparquet.records import replace
 from coldparquet.report.kinds import COLOURS, KINDS, escaped, escaped_lines, kind_of, remarks_on
 from coldparquet.report.waterfall_drawing import WATERFALL_STYLE, draw_waterfall
 from coldparquet.scan.stats import request_dollars

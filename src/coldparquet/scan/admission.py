@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from coldparquet.archive.objects import ArchivedObject, is_being_restored, needs_restore, places_of, restore_offers
@@ -18,6 +17,7 @@ from coldparquet.plan.budget import Budget
 from coldparquet.plan.cost import about_dollars, describe_offer, prices_of
 from coldparquet.plan.model import SkippedPartition
 from coldparquet.plan.predicate import Instant, quote_name
+from coldparquet.records import replace
 from coldparquet.scan.requests import with_reads
 from coldparquet.storage.log import metadata_requests
 from coldparquet.text import few_names, human_bytes, human_seconds, plural

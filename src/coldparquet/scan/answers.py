@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ from coldparquet.format.types import ValueOrder, distinct_values
 from coldparquet.plan.answers import exact_bounds
 from coldparquet.plan.bind import BoundField
 from coldparquet.plan.bounds import NumericSide
+from coldparquet.records import replace
 from coldparquet.scan.planner import plan_question
 from coldparquet.scan.requests import with_reads
 from coldparquet.scan.waves import Search, plain_values, read_each, read_in_waves, reads_of_partitions

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from coldparquet.errors import FormatError, InternalError
 from coldparquet.format.page_index import page_index_range
 from coldparquet.format.sidecar_layout import PARQUET_TAIL_BYTES
 from coldparquet.plan.choices import Choice, page_index_pays
 from coldparquet.plan.prune import misplaced_times
+from coldparquet.records import replace
 from coldparquet.text import human_bytes
 
 if TYPE_CHECKING:

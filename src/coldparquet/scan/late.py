@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from coldparquet.plan.choices import late_materialisation_pays
 from coldparquet.plan.model import Technique, bytes_wanted_by
 from coldparquet.plan.reads import defer_columns
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,9 +125,7 @@ def _with_late_reads(
     return replace(
         plan,
         row_groups=reads,
-        read=dataclasses.replace(
-            plan.read, techniques=(*plan.read.techniques, _late_technique(plan, late, considered, choice))
-        ),
+        read=replace(plan.read, techniques=(*plan.read.techniques, _late_technique(plan, late, considered, choice))),
     )
 
 

@@ -17,7 +17,6 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from coldparquet.catalog.partition import WRITTEN_AFTER_SIDECAR, read_packed, take_packed
 from coldparquet.catalog.table_files import DATA_FILE
@@ -25,6 +24,7 @@ from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, FormatError, NotFoundError, ObjectChangedError
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import is_time_range, timestamp_bounds
+from coldparquet.records import replace
 from coldparquet.scan.admission import archived_object, restore_or_refuse, skipped, wants_heads
 from coldparquet.scan.evidence import asked_ahead
 from coldparquet.scan.missing import data_file_missing

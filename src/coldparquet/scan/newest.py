@@ -7,13 +7,11 @@ that hold a row of the result.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from msgspec.structs import replace
 
 from coldparquet.decode.arrow import PLAIN_TEXT, arrow_type, numbers_to_numpy, rows_without_columns, to_arrow_value
 from coldparquet.format.types import distinct_values
@@ -21,6 +19,7 @@ from coldparquet.plan.answers import holds_only, key_domain
 from coldparquet.plan.bind import BoundField
 from coldparquet.plan.bounds import SortedValues
 from coldparquet.plan.statistics import SidecarStatistics
+from coldparquet.records import replace
 from coldparquet.scan.answers import column_facts
 from coldparquet.scan.planner import plan_question
 from coldparquet.scan.requests import cut_read, with_reads
@@ -74,12 +73,10 @@ async def read_latest_rows(
     """
     found_by = tuple(dict.fromkeys((*keys, timestamp)))
     newest = _NewestOfEach(question, keys)
-    await _search(dataclasses.replace(question, output_columns=found_by), executor, newest, timestamp=timestamp)
+    await _search(replace(question, output_columns=found_by), executor, newest, timestamp=timestamp)
     if newest.rows is not None and not set(question.output_columns) <= set(found_by):
         winners = {newest.sources[place] for place in distinct_values(newest.rows.places).tolist()}
-        everything = dataclasses.replace(
-            question, output_columns=tuple(dict.fromkeys((*question.output_columns, *found_by)))
-        )
+        everything = replace(question, output_columns=tuple(dict.fromkeys((*question.output_columns, *found_by))))
         newest = await _read_again(everything, executor, winners, keys, timestamp)
     return await asyncio.get_running_loop().run_in_executor(executor, newest.in_order, schema)
 
@@ -99,7 +96,7 @@ async def _read_again(
         if (partition.directory_path if partition.format == "native" else partition.data_path) in paths
     )
     snapshot = replace(question.snapshot, partitions=partitions)
-    planned = await plan_question(dataclasses.replace(question, snapshot=snapshot), executor)
+    planned = await plan_question(replace(question, snapshot=snapshot), executor)
     winning_reads = [
         read
         for read, source in zip(planned.plan.row_groups, _sources_of_reads(planned), strict=True)
@@ -339,7 +336,7 @@ async def read_last_rows(question: Question, executor: Executor, count: int, sch
     ... row groups at a time from the end.
     """
     best = _BestRows(count)
-    await _search(dataclasses.replace(question, last_rows=count), executor, best, timestamp=None)
+    await _search(replace(question, last_rows=count), executor, best, timestamp=None)
     return await asyncio.get_running_loop().run_in_executor(executor, best.in_order, schema)
 
 
@@ -360,7 +357,7 @@ async def read_top_rows(  # noqa: PLR0913 - one question
     Requests: as :func:`read_last_rows`, with the row groups in the order of their largest (smallest) timestamps.
     """
     best = _BestRows(count)
-    found_by = dataclasses.replace(question, output_columns=tuple(dict.fromkeys((*question.output_columns, timestamp))))
+    found_by = replace(question, output_columns=tuple(dict.fromkeys((*question.output_columns, timestamp))))
     await _search(found_by, executor, best, timestamp=timestamp, ascending=ascending)
     return await asyncio.get_running_loop().run_in_executor(executor, best.best_first, schema)
 
@@ -373,7 +370,7 @@ async def find_time(question: Question, executor: Executor, timestamp: TableColu
     time. A native partition needs one value if the predicate is only about time.
     """
     best = _BestRows(1, knows_times=True)
-    question = dataclasses.replace(question, output_columns=(timestamp,), expects_data=False)
+    question = replace(question, output_columns=(timestamp,), expects_data=False)
     await _search(question, executor, best, timestamp=timestamp, ascending=ascending)
     type_: Any = arrow_type(timestamp.readable_type, text=PLAIN_TEXT)
     schema = pa.schema([pa.field(timestamp.name, type_)])

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec.structs import replace
 
 from coldparquet.concurrency import both
 from coldparquet.plan.choices import Choice
@@ -17,6 +15,7 @@ from coldparquet.plan.model import PrunedPartition, ReadPlan
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import IntervalStatistics
+from coldparquet.records import replace
 from coldparquet.scan.admission import archived_object, skipped, with_storage_class
 from coldparquet.scan.draft import ParquetDraft, draft_parquet
 from coldparquet.scan.evidence import gather_evidence
@@ -88,7 +87,7 @@ async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     loop = asyncio.get_running_loop()
     kept, pruned = prune_partitions(question)
     found, (symbols, symbol_requests) = await both(read_metadata(question, kept), look_up_symbols(question))
-    question = dataclasses.replace(question, symbols=symbols)
+    question = replace(question, symbols=symbols)
     drafts, left_out = await loop.run_in_executor(executor, draft_partitions, question, found)
     gathered = await gather_evidence(question, drafts, found.stripes)
     planned = await loop.run_in_executor(executor, plan_reads, question, drafts, gathered)
@@ -98,13 +97,13 @@ async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     before = question.snapshot.requests
     of_partitions = [request for known in found.known for request in known.requests if request not in before]
     of_evidence = [request for evidence in gathered for request in evidence.requests]
-    plan = dataclasses.replace(
+    plan = replace(
         planned.plan,
         partitions_pruned=tuple(pruned),
         partitions_skipped=left_out,
         metadata_requests=(*before, *of_partitions, *found.heads, *symbol_requests, *of_evidence),
     )
-    return dataclasses.replace(planned, plan=plan)
+    return replace(planned, plan=plan)
 
 
 def prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPartition]]:
@@ -270,6 +269,4 @@ def _renumbered(known: KnownPartition, index: int) -> KnownPartition:
     """Move a native partition's reads to its position after partitions were skipped."""
     if all(read.partition_index == index for read in known.native_reads):
         return known
-    return dataclasses.replace(
-        known, native_reads=tuple(dataclasses.replace(read, partition_index=index) for read in known.native_reads)
-    )
+    return replace(known, native_reads=tuple(replace(read, partition_index=index) for read in known.native_reads))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from coldparquet.plan.model import bytes_wanted_by
 from coldparquet.plan.native import cut_native
 from coldparquet.plan.reads import first_rows, last_rows
 from coldparquet.plan.requests import ReadRanges, plan_requests
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

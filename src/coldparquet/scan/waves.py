@@ -8,7 +8,6 @@ rows are wanted, and falls with it if older ones are. So the rows with the great
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from msgspec import Struct
-from msgspec.structs import replace
 
 from coldparquet.decode.arrow import numbers_to_arrow, numbers_to_numpy
 from coldparquet.plan.bind import BoundField
@@ -24,6 +22,7 @@ from coldparquet.plan.bounds import NumericSide
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import stated_times_ns
 from coldparquet.plan.statistics import SidecarStatistics
+from coldparquet.records import replace
 from coldparquet.scan.admission import admit
 from coldparquet.scan.draft import refuse_misplaced_times
 from coldparquet.scan.planner import plan_question, prune_partitions
@@ -57,7 +56,7 @@ async def plan_from_one_end(
             start, stop = len(kept) - stop, len(kept) - start
         partitions = tuple(kept[start:stop])
         snapshot = replace(question.snapshot, partitions=partitions)
-        planned = await plan_question(dataclasses.replace(question, snapshot=snapshot), executor)
+        planned = await plan_question(replace(question, snapshot=snapshot), executor)
         if by_time:
             await asyncio.get_running_loop().run_in_executor(executor, _check_times, planned)
         yield planned

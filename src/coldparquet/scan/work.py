@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from coldparquet.errors import InternalError, NotFoundError
 from coldparquet.plan.budget import has_budget
 from coldparquet.plan.reads import narrow_read
 from coldparquet.plan.requests import plan_requests, shortened_to
+from coldparquet.records import replace
 from coldparquet.scan.arriving import PartitionFetches
 from coldparquet.scan.known_symbols import symbol_columns
 from coldparquet.scan.memory import Lease

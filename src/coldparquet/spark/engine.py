@@ -11,7 +11,7 @@ import asyncio
 import heapq
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow as pa
 from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.pipelines.model import Access, LakeStores, WorkItem, WorkResult, job_as_dict, job_from_dict
 from coldparquet.pipelines.run import items_per_worker, run_items
+from coldparquet.records import replace
 from coldparquet.spark.credentials import Credentials
 from coldparquet.spark.errors import error_of
 from coldparquet.spark.helpers import TASKS_PER_CORE, core_count

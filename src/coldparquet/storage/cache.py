@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import hashlib
 import threading
 from bisect import bisect_left, bisect_right, insort
@@ -11,10 +10,10 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from coldparquet.errors import ObjectChangedError
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.storage.base import OBJECT_WRITES, StoreWrapper
 from coldparquet.storage.log import note_cache_hit
 from coldparquet.storage.refusals import object_changed
@@ -104,14 +103,14 @@ class CachedStore(StoreWrapper):
                         raise object_changed(request, found_etag=answer.etag)
                     return answer
                 self.versions.check(request, held)
-                return dataclasses.replace(held, is_from_cache=True)
+                return replace(held, is_from_cache=True)
         is_read = self.versions.lasting_etag(request.path) == held.etag
         return self._checked_hit(request, held) if is_read else None
 
     def _checked_hit(self, request: RangeRequest, held: FetchedRange) -> FetchedRange:
         self.versions.check(request, held)
         note_cache_hit(len(held.data))
-        return dataclasses.replace(held, is_from_cache=True)
+        return replace(held, is_from_cache=True)
 
     async def _share(self, request: RangeRequest) -> FetchedRange:
         """Fetch a range, or wait for the request that fetches it already."""
@@ -121,7 +120,7 @@ class CachedStore(StoreWrapper):
             if not in_flight.cancelled():
                 answer = in_flight.result()
                 note_cache_hit(len(answer.data))
-                return dataclasses.replace(answer, is_from_cache=True)
+                return replace(answer, is_from_cache=True)
         in_flight = self._in_flight[question] = asyncio.get_running_loop().create_future()
         try:
             answer = await self._store.get(request)

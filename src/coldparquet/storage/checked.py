@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from coldparquet.errors import FormatError, ObjectChangedError
 from coldparquet.options import MIB
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.storage.base import OBJECT_WRITES, StoreWrapper
 from coldparquet.storage.checksums import check_whole
 from coldparquet.storage.log import get_metadata

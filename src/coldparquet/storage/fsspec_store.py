@@ -20,8 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from coldparquet.concurrency import run_to_end
 from coldparquet.errors import (
     AccessError,
@@ -32,6 +30,7 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.records import replace
 from coldparquet.storage.base import PlainStore
 from coldparquet.storage.local import write_all
 from coldparquet.storage.refusals import already_exists, no_object_size, no_versions

@@ -11,9 +11,8 @@ from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from msgspec.structs import replace
-
 from coldparquet.errors import ColdParquetError
+from coldparquet.records import replace
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.retry import RetryStore
 

@@ -18,11 +18,11 @@ from xml.etree import ElementTree as ET
 
 import aiohttp
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from coldparquet.concurrency import background
 from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.records import replace
 from coldparquet.storage.checksums import CHECKSUM_BYTES
 from coldparquet.storage.http_errors import (
     CONNECTION_FAILURES,

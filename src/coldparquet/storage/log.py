@@ -13,7 +13,7 @@ import time
 from collections import Counter, defaultdict, deque
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from msgspec import Struct
 from coldparquet import telemetry
 from coldparquet.errors import ColdParquetError
 from coldparquet.plan.model import CONNECTION_BYTES_PER_S, FIRST_BYTE_S, MetadataRequest, StoreSpeed
+from coldparquet.records import replace
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.requests import ObjectInfo
 

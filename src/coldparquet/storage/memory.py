@@ -8,9 +8,9 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from coldparquet.errors import NotFoundError
+from coldparquet.records import replace
 from coldparquet.storage.base import PlainStore
 from coldparquet.storage.refusals import already_exists, object_changed, version_gone
 from coldparquet.storage.requests import (

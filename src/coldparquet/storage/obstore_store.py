@@ -13,8 +13,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec.structs import replace
-
 from coldparquet.errors import (
     AccessError,
     ArchivedObjectError,
@@ -25,6 +23,7 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.records import replace
 from coldparquet.storage.base import PlainStore
 from coldparquet.storage.fsspec_store import StagedUploads, without_secrets
 from coldparquet.storage.refusals import already_exists, object_changed, version_gone

@@ -11,7 +11,6 @@ https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import math
 import random as random_numbers
@@ -22,10 +21,10 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from coldparquet.errors import ColdParquetError, ObjectChangedError, StorageError
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.log import Turn
 from coldparquet.storage.refusals import BrokenBodyError, object_changed
@@ -317,7 +316,7 @@ class _Body(Struct):
         first = self.pieces[0]
         if not self._fits(fetched):
             raise object_changed(replace(self.request, if_match=first.etag), found_etag=fetched.etag)
-        return dataclasses.replace(first, data=b"".join([*(piece.data for piece in self.pieces), fetched.data]))
+        return replace(first, data=b"".join([*(piece.data for piece in self.pieces), fetched.data]))
 
     def _fits(self, answer: FetchedRange) -> bool:
         """Tell whether an answer continues the bytes that are there: the store may have ignored the condition."""

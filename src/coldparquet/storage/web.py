@@ -12,7 +12,6 @@ from urllib.parse import quote, urldefrag, urljoin, urlsplit
 
 import aiohttp
 from msgspec import Struct
-from msgspec.structs import replace
 from yarl import URL
 
 from coldparquet.errors import (
@@ -25,6 +24,7 @@ from coldparquet.errors import (
 )
 from coldparquet.options import StoreOptions
 from coldparquet.ranges import ByteRange, SuffixRange
+from coldparquet.records import replace
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.http import (
     RANGE_ANSWERS,

@@ -6,7 +6,7 @@ import hashlib
 import os
 import secrets
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack, get_args
 
 from coldparquet.catalog.discovery import PUBLISHING_FILE
@@ -16,6 +16,7 @@ from coldparquet.format.partition_names import PartitionInterval, parse_partitio
 from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
 from coldparquet.format.txn import encode_txn
 from coldparquet.format.type_codes import TypeTag
+from coldparquet.records import replace
 from coldparquet.storage.urls import shown_url
 from coldparquet.text import few_names
 from coldparquet.write.columns import (

@@ -7,7 +7,7 @@ index of each column; :func:`coldparquet.write.write_partition` relies on both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -43,6 +43,7 @@ from coldparquet.format.type_codes import (
 )
 from coldparquet.format.types import canonical_type
 from coldparquet.plan.columns import table_columns_of_metadata
+from coldparquet.records import replace
 from coldparquet.text import few_names
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from coldparquet.catalog.discovery import chosen_partitions, discover, is_manifest_name
@@ -35,6 +35,7 @@ from coldparquet.maintenance.pack import renew_catalogue
 from coldparquet.maintenance.sidecars import PartitionIndexer
 from coldparquet.options import MIB, ReadOptions
 from coldparquet.pipelines.model import Place
+from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.requests import RangeRequest

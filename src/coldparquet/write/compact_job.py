@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,6 +13,7 @@ from coldparquet.maintenance.pack import renew_catalogues, result_of_pack
 from coldparquet.options import MIB
 from coldparquet.pipelines.lakes import TableByTable, TableRun
 from coldparquet.pipelines.model import WorkPlan, WorkResult, failure
+from coldparquet.records import replace
 from coldparquet.storage.local import LocalStore
 from coldparquet.write.compact import CompactionOptions, compact_table
 from coldparquet.write.files import LocalFiles

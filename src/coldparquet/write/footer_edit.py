@@ -41,6 +41,7 @@ from coldparquet.format.parquet_thrift import (
 )
 from coldparquet.format.sidecar_layout import PARQUET_TAIL_BYTES
 from coldparquet.format.thrift import RawValue, edited, raw_elements, raw_value
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -133,7 +134,7 @@ def splice_footers(
     )
     changes: dict[str, RawValue] = {"num_rows": row_count, "row_groups": selected}
     if questdb is not None:
-        document = encode_questdb_json(dataclasses.replace(questdb, unused_bytes=unused_bytes))
+        document = encode_questdb_json(replace(questdb, unused_bytes=unused_bytes))
         changes["key_value_metadata"] = _with_questdb_json(_elements(old, "key_value_metadata"), document)
     if not all(new_footer.has_type_order):
         # The order of bounds is declared for all row groups of a file at once.
@@ -227,7 +228,7 @@ def _merge_questdb(
     has_new_rows = bool(new.row_groups)
     if seq_txn is None and new_questdb is not None:
         seq_txn = new_questdb.seq_txn
-    return dataclasses.replace(
+    return replace(
         old_questdb,
         columns=tuple(
             _merge_column(old_column, new_column, is_all_new=is_all_new) if has_new_rows else old_column
@@ -240,7 +241,7 @@ def _merge_questdb(
 def _merge_column(old: QuestdbColumn, new: QuestdbColumn | None, *, is_all_new: bool) -> QuestdbColumn:
     is_new_ascii = new is not None and new.is_ascii is True
     has_new_keys = new is not None and new.local_key_is_global
-    return dataclasses.replace(
+    return replace(
         old,
         local_key_is_global=has_new_keys and (is_all_new or old.local_key_is_global),
         is_ascii=None if old.is_ascii is None else is_new_ascii and (is_all_new or old.is_ascii),

@@ -10,15 +10,12 @@ readers that list the table see all of it or nothing. The next run removes what 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import tempfile
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from msgspec.structs import replace
 
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
@@ -33,6 +30,7 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.options import COALESCING_BY_GOAL, ReadOptions
 from coldparquet.plan.coalesce import coalesce
+from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.local import LocalStore, translated_errors
 from coldparquet.storage.open import opened_store
@@ -189,9 +187,7 @@ def encode_partition(
     )
     content = written.content
     if kept is not None:
-        content = rewritten_footer(
-            dataclasses.replace(written, path=data.path), kept.footer, questdb_json=kept.questdb_json
-        )
+        content = rewritten_footer(replace(written, path=data.path), kept.footer, questdb_json=kept.questdb_json)
     footer = parse_footer(content, path=data.path, offset=written.offset)
     if kept is not None and footer.row_count != kept.row_count:
         raise InternalError(f"{footer.row_count} of {kept.row_count} rows were written", path=data.path)
@@ -273,7 +269,7 @@ async def place_partition(  # noqa: PLR0913 - mostly keyword arguments
                 await _upload(store, f"{path}/{name}", source, memory, may_exist=may_exist and name != SIDECAR_FILE)
         for file in carried:
             await _upload(store, f"{path}/{file.name}", file.content, memory, may_exist=False)
-    return dataclasses.replace(written, directory=path)
+    return replace(written, directory=path)
 
 
 def _place_locally(  # noqa: PLR0913, PLR0917 - those of place_partition

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec.structs import replace
 
 from coldparquet.catalog.caches import NO_CACHES
 from coldparquet.catalog.catalogue import Catalogue
@@ -39,6 +37,7 @@ from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import TypeTag, is_decimal
 from coldparquet.plan.columns import table_columns
 from coldparquet.plan.model import StoreSpeed
+from coldparquet.records import replace
 from coldparquet.scan.model import Question
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.table_scan import Scan
@@ -227,7 +226,7 @@ async def read_rewrite_source(
         column = _stored_column(sidecar, footer, index)
         is_global = sidecar.column(index).local_key_is_global
         if column.tag is TypeTag.SYMBOL and is_global and column.id is not None:
-            column = dataclasses.replace(column, symbols=await symbols.of(column.id))
+            column = replace(column, symbols=await symbols.of(column.id))
         columns.append(column)
     if questdb is not None:
         questdb = replace(
@@ -265,7 +264,7 @@ def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOpti
     location = source.location
     sidecar = _sidecar(values_as_stored(source.kept.sidecar), location)
     columns = table_columns(sidecar)
-    options = dataclasses.replace(options, symbols="string", strings="string")
+    options = replace(options, symbols="string", strings="string")
     cached = NO_CACHES.above(store)
     snapshot = TableSnapshot(
         store=cached,
@@ -363,8 +362,8 @@ def _stored_column(sidecar: Sidecar, footer: PartitionFooter, index: int) -> Col
         raise _unsupported(sidecar, leaf.name, f"decimals stored as {leaf.physical_type.name} are only read")
     column = column_of_file(sidecar, leaf, index)
     if tag is TypeTag.UUID:
-        column = dataclasses.replace(column, storage=pa.uuid())  # QuestDB reads them by their annotation
-    return column if descriptor.id < 0 else dataclasses.replace(column, id=descriptor.id)
+        column = replace(column, storage=pa.uuid())  # QuestDB reads them by their annotation
+    return column if descriptor.id < 0 else replace(column, id=descriptor.id)
 
 
 def _unsupported(sidecar: Sidecar, column: str, why: str) -> UnsupportedError:

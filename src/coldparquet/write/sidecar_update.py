@@ -22,6 +22,7 @@ from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.parquet_footer import parse_questdb_json
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import ColumnSpec, FooterSpec, encode_bloom_row, encode_footer, encode_row_group
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -208,7 +209,7 @@ def footer_content_difference(
         content = sidecar_content_from_footer(footer)
     if footer.questdb_json is not None:
         questdb = parse_questdb_json(footer.questdb_json, column_count=len(footer.leaves), path=footer.path)
-        content = dataclasses.replace(content, unused_bytes=questdb.unused_bytes)
+        content = replace(content, unused_bytes=questdb.unused_bytes)
     return content_difference(sidecar, content)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -19,6 +19,7 @@ from coldparquet.format.partition_names import partition_floor_ns
 from coldparquet.format.table_metadata import parse_table_metadata
 from coldparquet.opening import open_partition, open_table
 from coldparquet.options import ReadOptions
+from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.urls import shown_url
 from coldparquet.table_scan import Scan

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +35,7 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.format.type_codes import is_decimal
+from coldparquet.records import replace
 from coldparquet.storage.local import LocalStore, translated_errors
 from coldparquet.storage.open import open_store
 from coldparquet.storage.urls import shown_url
@@ -438,7 +438,7 @@ class _Update:
 
 def _with_times(written: WrittenPartition, bounds: _Bounds) -> WrittenPartition:
     known = [times for times in bounds if times is not None]
-    return dataclasses.replace(written, first_timestamp=known[0][0], last_timestamp=known[-1][1]) if known else written
+    return replace(written, first_timestamp=known[0][0], last_timestamp=known[-1][1]) if known else written
 
 
 def _stored_groups(

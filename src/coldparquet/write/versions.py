@@ -33,7 +33,6 @@ table. The claim of a killed write does no harm, and prevents reuse of its range
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import secrets
 from dataclasses import dataclass
@@ -42,7 +41,6 @@ from random import random
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec.structs import replace
 
 from coldparquet.catalog.discovery import WRITING_PREFIX, discover
 from coldparquet.catalog.table_files import (
@@ -67,6 +65,7 @@ from coldparquet.errors import (
 from coldparquet.format.partition_names import infer_interval, parse_partition_directory
 from coldparquet.format.txn import encode_txn, parse_txn, replace_partitions
 from coldparquet.ranges import ByteRange
+from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore, read_whole
 from coldparquet.storage.requests import Listing, RangeRequest
 from coldparquet.write.files import (
@@ -366,7 +365,7 @@ async def commit_partitions(  # noqa: PLR0913 - mostly keyword arguments
     before = started_from.transaction
     lower, upper = time_bounds or (before.min_timestamp, before.max_timestamp)
     following = replace_partitions(before, partitions, min_timestamp=lower, max_timestamp=upper)
-    following = dataclasses.replace(following, txn=max(following.txn, least_txn))
+    following = replace(following, txn=max(following.txn, least_txn))
     encoded = encode_txn(following)
     try:
         records = following.partitions_of(started_from.metadata.interval)
@@ -434,7 +433,7 @@ async def commit_version(  # noqa: PLR0913 - mostly keyword arguments
     record = location.record
     if record is None:
         raise InternalError("a partition of a transaction has a record", path=location.directory_path)
-    wanted = dataclasses.replace(record, name_txn=version, parquet_size=parquet_size_bytes)
+    wanted = replace(record, name_txn=version, parquet_size=parquet_size_bytes)
     for attempt in range(_ATTEMPTS):
         found = _record_at(table.records, record.timestamp)
         if found == wanted:  # a request of this write succeeded although it seemed to fail
@@ -474,4 +473,4 @@ def _with_record(records: PartitionRecords, record: PartitionRecord) -> Partitio
     position = int(np.searchsorted(records.timestamps, record.timestamp))
     name_txns, sizes = records.name_txns.copy(), records.parquet_sizes.copy()
     name_txns[position], sizes[position] = record.name_txn, record.parquet_size
-    return dataclasses.replace(records, name_txns=name_txns, parquet_sizes=sizes)
+    return replace(records, name_txns=name_txns, parquet_sizes=sizes)

@@ -10,9 +10,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from msgspec.structs import replace
-
 from coldparquet.errors import ColdParquetError, NotFoundError, StorageError
+from coldparquet.records import replace
 from coldparquet.storage.base import PlainStore
 from coldparquet.storage.http import RANGE_ANSWERS, may_be_whole, range_headers, read_xml, take_ranged_answer
 from coldparquet.storage.http_errors import parse_refusal, refusal_error
