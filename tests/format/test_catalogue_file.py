@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,17 +29,23 @@ from tests.support.damage import sealed, unpacked
 ENTRIES = [entry(number) for number in range(1, 12)]
 SMALL = encode_catalogue(ENTRIES)
 
+
+def packed_sidecar(values: dict[str, Any]) -> PackedSidecar:
+    return PackedSidecar(**values)
+
+
 entries_of_any_kind = st.lists(
-    st.builds(
-        PackedSidecar,
-        name=st.text(st.characters(max_codepoint=127), min_size=1, max_size=20),
-        parquet_size_bytes=st.integers(0, 2**63 - 1),
-        row_count=st.integers(0, 2**63 - 1),
-        sidecar=st.binary(max_size=300),
-        data_etag=st.none() | st.just('"5d41402abc4b2a76b9719d911017c592-3"'),
-        sidecar_etag=st.none() | st.just('"x"'),
-        has_pages=st.booleans(),
-    ),
+    st.fixed_dictionaries(
+        {
+            "name": st.text(st.characters(max_codepoint=127), min_size=1, max_size=20),
+            "parquet_size_bytes": st.integers(0, 2**63 - 1),
+            "row_count": st.integers(0, 2**63 - 1),
+            "sidecar": st.binary(max_size=300),
+            "data_etag": st.none() | st.just('"5d41402abc4b2a76b9719d911017c592-3"'),
+            "sidecar_etag": st.none() | st.just('"x"'),
+            "has_pages": st.booleans(),
+        },
+    ).map(packed_sidecar),
     max_size=8,
     unique_by=lambda packed: packed.name,
 )

@@ -16,7 +16,6 @@ All of these footers describe flat columns, so the schema is its root and one el
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -148,10 +147,10 @@ def _check_columns(old: ParquetFooter, new: ParquetFooter) -> None:
     if len(old.leaves) != len(new.leaves):
         raise _mismatch(f"it has {len(new.leaves)} columns, the file has {len(old.leaves)}", new.path)
     for old_leaf, new_leaf in zip(old.leaves, new.leaves, strict=True):
-        for field in dataclasses.fields(SchemaLeaf):
-            ours, theirs = getattr(new_leaf, field.name), getattr(old_leaf, field.name)
-            if ours != theirs and not (field.name == "field_id" and ours is None):
-                message = f"{field.name} of its column {new_leaf.name!r} is {ours!r}, in the file {theirs!r}"
+        for name in SchemaLeaf.__struct_fields__:
+            ours, theirs = getattr(new_leaf, name), getattr(old_leaf, name)
+            if ours != theirs and not (name == "field_id" and ours is None):
+                message = f"{name} of its column {new_leaf.name!r} is {ours!r}, in the file {theirs!r}"
                 raise _mismatch(message, new.path)
 
 

@@ -12,7 +12,6 @@ bytes. They are never overwritten, since a reader may have them mapped, and ever
 
 from __future__ import annotations
 
-import dataclasses
 import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -247,12 +246,12 @@ def _check_header(sidecar: Sidecar, content: SidecarContent) -> None:
         message = f"{sidecar.column_count} columns became {len(content.columns)}"
         raise _mismatch(message, "columns", sidecar)
     for old, new in zip(sidecar.columns, content.columns, strict=True):
-        for spec_field in dataclasses.fields(ColumnSpec):
-            was, becomes = getattr(old, spec_field.name), getattr(new, spec_field.name)
-            if spec_field.name == "flags":
+        for name in ColumnSpec.__struct_fields__:
+            was, becomes = getattr(old, name), getattr(new, name)
+            if name == "flags":
                 was, becomes = was & ~_CLAIMS, becomes & ~_CLAIMS
             if was != becomes:
-                message = f"{spec_field.name} of column {old.name!r} was {was!r} and is {becomes!r}"
+                message = f"{name} of column {old.name!r} was {was!r} and is {becomes!r}"
                 raise _mismatch(message, "columns", sidecar)
         broken = old.flags & ~new.flags
         if broken & layout.COLUMN_IS_ASCII:
