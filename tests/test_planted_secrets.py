@@ -168,6 +168,7 @@ async def test_a_store_that_fails(seen: Seen, server: ColdStoreServer, fault: Fa
             await table.scan(["ts"]).to_arrow()
         seen.add_error(caught.value)
         seen.add(table.request_log)
+    cp.clear_caches()
     with pytest.raises(ColdParquetError) as caught:
         await cp.open_table(TABLE, storage_options=keys(server), store_options=once)
     seen.add_error(caught.value)

@@ -413,7 +413,7 @@ async def test_a_cache_that_cannot_be_written_fails_no_read(
     def full(*_: object, **__: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(disk_cache, "_make_room", full)
+    monkeypatch.setattr(disk_cache, "make_room", full)
     async with opened(server, cache_directory=str(tmp_path / "cache")) as table:
         first = await answers(table)
         assert await answers(table) == first

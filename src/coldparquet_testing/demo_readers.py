@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import S3FileSystem
 
+from coldparquet.catalog.caches import clear_caches
 from coldparquet.opening import open_table
 from coldparquet.prices import PriceTable
 from coldparquet.storage.log import round_trips
@@ -151,6 +152,7 @@ def ask_coldparquet(server: ColdStoreServer, url: str, question: DemoQuestion) -
             rows = await scan.to_arrow()
             return rows, ColdparquetAnswer(plan=plan, request_log=table.request_log)
 
+    clear_caches()
     return _watched(server, lambda: asyncio.run(read()))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def test_a_directory_of_partitions_without_transaction(run: Run, tmp_path: Path)
 
 def test_many_partitions_are_cut_in_the_middle(run: Run, tmp_path: Path) -> None:
     for day in range(1, 121):
-        (tmp_path / f"2024-{1 + day // 31:02}-{1 + day % 28:02}.{day}").mkdir()
+        (tmp_path / f"{date(2024, 1, 1) + timedelta(day)}.{day}").mkdir()
     listed = described(run, tmp_path)["partitions"]
     lines = run("inspect", tmp_path).stdout.splitlines()
     rows = [line.split()[0] for line in lines if line.startswith(("2024-", "..."))]

@@ -23,7 +23,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 import coldparquet as cp
-from coldparquet.catalog import objects, packed
+from coldparquet.catalog import catalogue, objects
 from coldparquet.records import replace
 from tests.faults.fault_cases import TAIL_ROWS, FaultCase, random_case, verdict
 from tests.faults.faulty_tables import Lane, make_tables, open_lane
@@ -72,7 +72,7 @@ async def run_scans(numbers: range, *, seed: int, directory: Path) -> Tally:
     tally, watch = Tally(), TaskWatch()
     waiting = iter(numbers)
     with ExitStack() as stack:
-        for module in (objects, packed):  # so that catalogues of small tables count as well
+        for module in (catalogue, objects):  # so that catalogues of small tables count as well
             stack.enter_context(patch.object(module, "LEAST_SAVED_REQUESTS", 1))
         lanes = [
             stack.enter_context(open_lane(directory / "tables", directory / f"lane{number}"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -82,7 +81,7 @@ def with_destination_in(job: Job, root: Path) -> Job:
 
 def told(report: PipelineReport, root: Path) -> dict[str, Any]:
     """What a report says, but for how long everything took and what runs may call by different names."""
-    results = [asdict(result) | {"elapsed_s": 0.0} for result in report.results]
+    results = [result.as_dict() | {"elapsed_s": 0.0} for result in report.results]
     if report.job == "convert":  # Spark does not tell how many rows it has written
         results = [result | {"rows": None} for result in results]
     said = {"job": report.job, "notes": report.notes, "results": results}
