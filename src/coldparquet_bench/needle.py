@@ -2,8 +2,8 @@
 
 50 days of 100,000 trades each in 20 row groups, with bloom filters on the columns ``id`` (random numbers of 62 bits) and
 ``order_id`` (random UUIDs), which no minimum and maximum can prune. Asked for is the one trade that has a given ``id``, then
-the one that has a given ``order_id``. ``packed`` is the same table with a catalogue that holds the filters, too, as
-``coldparquet pack`` makes it.
+the one that has a given ``order_id``. The table has a catalogue that holds the filters, too, as ``coldparquet
+index`` makes it; ``unpacked`` is the same table without.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition import write_partition
 from coldparquet_bench.measurement import Benchmark, main
 from coldparquet_bench.packing import pack_through_store
-from coldparquet_bench.readers import OurWay, Question, readers
+from coldparquet_bench.readers import KEPT_OPEN, OurWay, Question, readers
 from coldparquet_bench.trades import day_name, trades
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 DAYS, ROWS, ROW_GROUP_ROWS = 50, 100_000, 5_000
-TABLE, PACKED = "needles", "packed"
+TABLE, UNPACKED = "needles", "unpacked"
 NEEDLE_DAY = 17
 NEEDLE_ID, NEEDLE_ORDER = 3_141_592_653_589_793_238, UUID("27182818-2845-9045-2353-602874713526")
 BY_ID, BY_UUID = "W3: one number of 62 bits in 50 days", "W3: one UUID in 50 days"
@@ -36,15 +36,15 @@ BY_ID, BY_UUID = "W3: one number of 62 bits in 50 days", "W3: one UUID in 50 day
 
 def benchmark(*, days: int = DAYS, rows: int = ROWS) -> Benchmark:
     """Make the benchmark; a smoke test asks for fewer days of fewer rows."""
-    packed = {"packed": OurWay(table=PACKED)}
+    ways = {**KEPT_OPEN, "without a catalogue": OurWay(table=UNPACKED)}
     return Benchmark(
         module="coldparquet_bench.needle",
-        data=f"needles-in-{days}-days-of-{rows}-trades",
+        data=f"packed-needles-in-{days}-days-of-{rows}-trades",
         make_data=partial(_make_table, days=days, rows=rows),
         warm_calls=1,
         questions={
-            BY_ID: readers(_question("id", NEEDLE_ID), packed),
-            BY_UUID: readers(_question("order_id", NEEDLE_ORDER), packed),
+            BY_ID: readers(_question("id", NEEDLE_ID), ways),
+            BY_UUID: readers(_question("order_id", NEEDLE_ORDER), ways),
         },
     )
 
@@ -60,8 +60,8 @@ async def _make_table(bucket: Path, *, days: int, rows: int) -> None:
         if day == NEEDLE_DAY % days:
             of_day = _with_needle(of_day, row=rows // 3)
         await write_partition(bucket / TABLE / day_name(day), of_day, timestamp="ts", options=options)
-    shutil.copytree(bucket / TABLE, bucket / PACKED)
-    await pack_through_store(bucket, PACKED)
+    shutil.copytree(bucket / TABLE, bucket / UNPACKED)
+    await pack_through_store(bucket, TABLE)
 
 
 def _with_needle(of_day: pa.Table, *, row: int) -> pa.Table:

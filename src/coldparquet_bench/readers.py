@@ -20,7 +20,6 @@ import pyarrow as pa
 
 import coldparquet as cp
 from coldparquet.opening import open_partitions, open_table
-from coldparquet.storage.open import open_store
 from coldparquet_bench.measurement import BUCKET, OURS, Reader
 
 if TYPE_CHECKING:
@@ -73,11 +72,14 @@ class OurWay:
     options: cp.ReadOptions | None = None
     store_options: cp.StoreOptions | None = None
     table: str | None = None
-    """Another copy of the table, such as one with a catalogue."""
+    """Another copy of the table, such as one without a catalogue."""
+    is_kept_open: bool = False
+    """Whether all calls ask the same open table. By default, each opens it by its URL and closes it, as a script does."""
 
 
-KEEPS_NOTHING = cp.StoreOptions(cache_limit_bytes=0)
-"""Fetches everything again for every call, but for sidecars."""
+KEPT_OPEN = {"kept open": OurWay(is_kept_open=True)}
+NO_DATA_KEPT = {"no data kept": OurWay(store_options=cp.StoreOptions(cache_limit_bytes=0), is_kept_open=True)}
+"""Ways of a reader by name, for :func:`readers`."""
 
 
 def readers(question: Question, ways: Mapping[str, OurWay] | None = None) -> dict[str, MakeReader]:
@@ -103,7 +105,7 @@ def peers(question: Question) -> dict[str, MakeReader]:
 
 
 def coldparquet_reader(question: Question, way: OurWay, endpoint_url: str) -> Reader:
-    """Open the table, or the named partitions, at the first call, and keep them open for the calls after it."""
+    """Ask the table, or the named partitions."""
     where = [
         (name, how, value.isoformat() if isinstance(value, datetime) else value)
         for name, how, value in question.conditions
@@ -129,28 +131,36 @@ def our_reader(
     partitions: Sequence[str] = (),
     way: OurWay | None = None,
 ) -> Reader:
-    """Make a reader of ours, whose client is made before the clock starts."""
-    way = way or OurWay()
-    store, path_in_store = open_store(f"s3://{path}", storage_options={"endpoint_url": endpoint_url, "anon": True})
-    kept: dict[str, Any] = {"store": store, "options": way.options, "store_options": way.store_options}
-    opened: list[Table] = []
+    """Make a reader of ours."""
+    way, url = way or OurWay(), f"s3://{path}"
+    how: dict[str, Any] = {
+        "storage_options": {"endpoint_url": endpoint_url, "key": "x", "secret": "x"},
+        "options": way.options,
+        "store_options": way.store_options,
+    }
+    kept: list[Table] = []
 
-    async def first() -> Any:
-        opening = (
-            open_partitions(path_in_store, partitions, **kept) if partitions else open_table(path_in_store, **kept)
-        )
-        opened.append(await opening)
-        return await warm()
+    async def opened() -> Table:
+        return await (open_partitions(url, partitions, **how) if partitions else open_table(url, **how))
 
-    async def warm() -> Any:
-        return await ask(opened[0])
+    async def asked_anew() -> Any:
+        async with await opened() as table:
+            return await ask(table)
+
+    async def asked_first() -> Any:
+        kept.append(await opened())
+        return await asked_again()
+
+    async def asked_again() -> Any:
+        return await ask(kept[0])
 
     async def close() -> None:
-        for table in opened:
+        for table in kept:
             await table.aclose()
-        await store.aclose()
 
-    return Reader(first=first, warm=warm, close=close)
+    if way.is_kept_open:
+        return Reader(first=asked_first, warm=asked_again, close=close)
+    return Reader(first=asked_anew, warm=asked_anew)
 
 
 def polars_options(endpoint_url: str) -> dict[str, str]:

@@ -5,16 +5,10 @@ Every call fetches: with what was fetched kept, there would be nothing to measur
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
-
 from coldparquet.records import replace
 from coldparquet_bench.measurement import COLD_STORE, OURS, Benchmark, main
-from coldparquet_bench.readers import KEEPS_NOTHING, OurWay, coldparquet_reader, peers
+from coldparquet_bench.readers import NO_DATA_KEPT, readers
 from coldparquet_bench.trading_day import ROWS, TWO_HOURS, day_benchmark
-
-if TYPE_CHECKING:
-    from coldparquet_bench.measurement import MakeReader
 
 CALLS = 100
 W8 = "W8: W1 again and again, 2 % of the requests 20 times slower and 2 % refused"
@@ -26,11 +20,10 @@ FAULTY_STORE = replace(
 
 def benchmark(*, rows: int = ROWS, calls: int = CALLS, has_faults: bool = True) -> Benchmark:
     """Make the benchmark; a smoke test asks for fewer rows, less often."""
-    ours = partial(coldparquet_reader, TWO_HOURS, OurWay(store_options=KEEPS_NOTHING))
-    readers: dict[str, MakeReader] = {f"{OURS}, nothing kept": ours, **peers(TWO_HOURS)}
+    fetching = {name: make for name, make in readers(TWO_HOURS, NO_DATA_KEPT).items() if name != OURS}
     return day_benchmark(
         "coldparquet_bench.slow_and_refusing_store",
-        {W8 if has_faults else SOUND: readers},
+        {W8 if has_faults else SOUND: fetching},
         rows=rows,
         warm_calls=calls,
         store=FAULTY_STORE if has_faults else COLD_STORE,

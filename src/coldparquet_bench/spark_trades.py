@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 S3A, S3A_ANALYTICS, JVM_READER = "S3A", "S3A, analytics stream", "JVM reader"
-READ, HELPER, PACKED = f"{OURS}, read", f"{OURS}, helper", f"{OURS}, packed"
+READ, HELPER, WITHOUT_CATALOGUE = f"{OURS}, read", f"{OURS}, helper", f"{OURS}, without a catalogue"
 SOME_DAYS, HIVE = "some_days", "hive"
 """Copies of the first days of the year: as they are, and in folders ``day=2024-03-01``."""
 SOME_DAY_COUNT = 200
@@ -120,7 +120,7 @@ def _questions() -> dict[str, SparkQuestion]:
         columns=COLUMNS,
         where=_between("ts", begin, day_name(17)),
     )
-    packed_week = replace(week, table=year_of_trades.PACKED)
+    unpacked_week = replace(week, table=year_of_trades.UNPACKED)
     return {
         ONE_DAY: SparkQuestion(ways=two_hours.ways()),
         COUNT_DAY: SparkQuestion(ways=_counting(two_hours)),
@@ -132,7 +132,7 @@ def _questions() -> dict[str, SparkQuestion]:
         ),
         THREE_DAYS: SparkQuestion(ways=three_days.ways(), warm_calls=3),
         THREE_DAYS_HIVE: SparkQuestion(ways={S3A: hive_days.s3a, OURS: three_days.source}),
-        WEEK: SparkQuestion(ways={**week.ways(), PACKED: packed_week.source}, warm_calls=2),
+        WEEK: SparkQuestion(ways={**week.ways(), WITHOUT_CATALOGUE: unpacked_week.source}, warm_calls=2),
         COUNT_DAYS: SparkQuestion(ways=_counting(three_days), warm_calls=2),
         ALL_COLUMNS: _scanning(DAY_COLUMNS),
         TWO_COLUMNS: _scanning(two_hours.columns),

@@ -1,7 +1,7 @@
 """W1 and W4: two hours, and thirty seconds, of one cold day that Arrow wrote.
 
 2,000,000 trades in 20 row groups of 10 columns, pages of 64 KiB with a page index, zstd, about 100 MB; with its sidecar and
-``_pages``, as ``coldparquet index --pages`` makes them. Two hours touch 3 of the 20 row groups, thirty seconds one page of
+``_pages``, as ``coldparquet index`` makes them. Two hours touch 3 of the 20 row groups, thirty seconds one page of
 each column.
 """
 
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from coldparquet.maintenance.index import index_table
 from coldparquet_bench.measurement import COLD_STORE, Benchmark, main
-from coldparquet_bench.readers import KEEPS_NOTHING, OurWay, Question, readers
+from coldparquet_bench.readers import KEPT_OPEN, NO_DATA_KEPT, Question, readers
 from coldparquet_bench.trades import DAY_COLUMNS, day_name, trades
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ THIRTY_SECONDS = Question(
     conditions=(("ts", ">=", datetime(2024, 3, 1, 14)), ("ts", "<", datetime(2024, 3, 1, 14, 0, 30))),  # noqa: DTZ001 - UTC
 )
 W1, W4 = "W1: two columns of two hours of one day", "W4: three columns of thirty seconds of one day"
-WAYS = {"nothing kept": OurWay(store_options=KEEPS_NOTHING)}
+WAYS = {**KEPT_OPEN, **NO_DATA_KEPT}
 
 
 def benchmark(*, rows: int = ROWS) -> Benchmark:

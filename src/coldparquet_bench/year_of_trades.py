@@ -2,8 +2,8 @@
 
 365 days of 20,000 trades each in 4 row groups, about 0.9 MB a day. A week of three columns is asked of the whole table, and
 then of exactly the seven right files, which every reader is told. Then the number of rows, with the first and the last
-timestamp; the largest price; and the newest 1,000 rows. ``packed`` is the same table with a catalogue, as ``coldparquet
-pack`` makes it. pyarrow has no way to the newest rows but reading all of them, and so it is not asked for those.
+timestamp; the largest price; and the newest 1,000 rows. The table has a catalogue, as ``coldparquet
+index`` makes it; ``unpacked`` is the same table without. pyarrow has no way to the newest rows but reading all of them, and so it is not asked for those.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from coldparquet.write.partition import write_partition
 from coldparquet_bench.measurement import BUCKET, OURS, Benchmark, MakeReader, Reader, main
 from coldparquet_bench.packing import pack_through_store
 from coldparquet_bench.readers import (
+    KEPT_OPEN,
     OurWay,
     Question,
     duckdb_connection,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     import coldparquet as cp
 
 DAYS, ROWS, ROW_GROUPS, PAGE_ROWS = 365, 20_000, 4, 2_500
-TABLE, PACKED = "year", "packed"
+TABLE, UNPACKED = "year", "unpacked"
 FILES = f"s3://{BUCKET}/{TABLE}/*/data.parquet"
 FIRST_DAY, DAYS_ASKED = 10, 7
 NEWEST = 1_000
@@ -51,13 +52,13 @@ LARGEST, TAIL = "W6: largest price of a year of days", "W6: newest 1,000 rows of
 def benchmark(*, days: int = DAYS, rows: int = ROWS) -> Benchmark:
     """Make the benchmark; a smoke test asks for fewer days of fewer rows."""
     week = _week()
-    packed = {"packed": OurWay(table=PACKED)}
+    ways = {**KEPT_OPEN, "without a catalogue": OurWay(table=UNPACKED)}
     return Benchmark(
         module="coldparquet_bench.year_of_trades",
-        data=f"{days}-days-of-{rows}-trades",
+        data=f"packed-{days}-days-of-{rows}-trades",
         make_data=partial(_make_year, days=days, rows=rows),
         questions={
-            W2: readers(week, packed),
+            W2: readers(week, ways),
             W2X: readers(_week(given=True)),
             **{question: _answering(question) for question in (COUNT, LARGEST, TAIL)},
         },
@@ -86,14 +87,15 @@ async def _make_year(bucket: Path, *, days: int, rows: int) -> None:
         of_day = trades(day, rows, columns=DAY_COLUMNS)
         await write_partition(directory / day_name(day), of_day, timestamp="ts", options=options)
     await index_table(directory, pages=True)
-    shutil.copytree(directory, bucket / PACKED)
-    await pack_through_store(bucket, PACKED)
+    shutil.copytree(directory, bucket / UNPACKED)
+    await pack_through_store(bucket, TABLE)
 
 
 def _answering(question: str) -> Mapping[str, MakeReader]:
     ours: dict[str, MakeReader] = {
         OURS: partial(_ours, question, OurWay()),
-        f"{OURS}, packed": partial(_ours, question, OurWay(table=PACKED)),
+        f"{OURS}, kept open": partial(_ours, question, OurWay(is_kept_open=True)),
+        f"{OURS}, without a catalogue": partial(_ours, question, OurWay(table=UNPACKED)),
     }
     peers = {"Polars": _polars, "pyarrow": _pyarrow, "DuckDB": _duckdb}
     if question == TAIL:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from coldparquet.maintenance.index import index_table
 from coldparquet_bench.measurement import Benchmark, main, run
-from coldparquet_bench.readers import KEEPS_NOTHING, OurWay, Question, readers
+from coldparquet_bench.readers import KEPT_OPEN, NO_DATA_KEPT, Question, readers
 from coldparquet_bench.report import as_data, report
 from coldparquet_bench.trading_day import TWO_HOURS
 from tests.support.live_servers import live_questdb
@@ -46,7 +46,7 @@ def benchmark(*, rows: int = ROWS) -> Benchmark:
         module="tests.benchmarks.questdb_day",
         data=f"day-of-{rows}-trades-of-questdb",
         make_data=partial(_make_day, rows=rows),
-        questions={WQ: readers(question, {"nothing kept": OurWay(store_options=KEEPS_NOTHING)})},
+        questions={WQ: readers(question, KEPT_OPEN | NO_DATA_KEPT)},
         warm_calls=3,
     )
 

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.cli import output as row_files
-from coldparquet.cli.output import ParquetSink, json_rows, wrap_long_lines
+from coldparquet.cli import rows as row_files
+from coldparquet.cli.output import wrap_long_lines
+from coldparquet.cli.rows import ParquetSink, json_rows
 from coldparquet.plan.predicate import format_instant
 from tests.support.command_line import Run
 from tests.support.questdb_tables import PARTITIONS, as_questdb_shows, plain

@@ -17,10 +17,6 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from coldparquet.cli.output import (
-    SINKS,
-    CsvSink,
-    JsonSink,
-    ParquetSink,
     error_console,
     file_in_place,
     lines_table,
@@ -28,8 +24,8 @@ from coldparquet.cli.output import (
     print_json,
     print_plan,
     progress_bar,
-    text_columns,
 )
+from coldparquet.cli.rows import SINKS, CsvSink, JsonSink, ParquetSink, text_columns
 from coldparquet.errors import InvalidInputError
 from coldparquet.opening import open_table
 from coldparquet.records import replace
@@ -43,8 +39,8 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from coldparquet.cli.flags import CachedStoreFlags, ReadFlags
-    from coldparquet.cli.output import MakeSink
     from coldparquet.cli.profile import ScanProfile
+    from coldparquet.cli.rows import MakeSink
     from coldparquet.opening import Opening
     from coldparquet.options import ReadOptions, StoreOptions
     from coldparquet.plan.model import ReadPlan

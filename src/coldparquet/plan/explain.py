@@ -222,7 +222,7 @@ _ACHIEVED: dict[TechniqueName, str] = {
 _PLANNED_FROM = {
     "sidecar": "sidecar",
     "catalogue": "catalogue",
-    "footer": "footer: no usable sidecar (coldparquet index)",
+    "footer": "footer: no usable sidecar",
     "native": "native files",
 }
 
@@ -383,7 +383,10 @@ def _partition_table(plan: ReadPlan) -> list[str]:
     lines = [header]
     for row, remark in zip(body, remarks, strict=True):
         lines += [row, *remark]
-    return lines + _and_more(len(plan.partitions))
+    lines += _and_more(len(plan.partitions))
+    if any(partition.metadata_source == "footer" for partition in plan.partitions):
+        lines.append("'coldparquet index' writes sidecars in place of footers")
+    return lines
 
 
 def _request_table(plan: ReadPlan) -> list[str]:
