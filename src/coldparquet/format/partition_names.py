@@ -24,6 +24,7 @@ from calendar import isleap, monthrange
 from dataclasses import dataclass
 from datetime import date
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -125,6 +126,9 @@ _NAME = re.compile(
     re.ASCII,
 )
 
+_KEPT_NAMES = 16_384
+"""Parsed names that a process keeps: a table's names are needed several times at every opening."""
+
 _FINEST_FIRST = (
     PartitionInterval.HOUR,
     PartitionInterval.DAY,
@@ -155,6 +159,7 @@ class PartitionDirectory:
     largest partition that can have a piece of this name."""
 
 
+@lru_cache(maxsize=_KEPT_NAMES)
 def parse_partition_directory(name: str, *, interval: PartitionInterval | None = None) -> PartitionDirectory | None:
     """Parse the name of a partition directory."""
     spelled = _spelled(name)
@@ -184,6 +189,7 @@ class _Spelled(Struct, frozen=True):
     is_nanosecond: bool
 
 
+@lru_cache(maxsize=_KEPT_NAMES)
 def _spelled(name: str) -> _Spelled | None:
     match = _NAME.fullmatch(name)
     timestamp_ns = None if match is None else _timestamp_ns(match)
