@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import Iterable
 from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from coldparquet.errors import InvalidInputError
@@ -40,6 +41,9 @@ async def _import_elsewhere(url: str | None) -> None:
         scheme = ""
     elif "://" in url:
         scheme = url.partition("://")[0]  # with all links of a chained URL
+    if not _imported:
+        # Parses conditions in Table.scan, which is not asynchronous. Opening does not wait for it, nor does the end of a program.
+        Thread(target=import_module, args=("sqlglot",), name="coldparquet-imports", daemon=True).start()
     if scheme not in _imported:
         await asyncio.to_thread(_import_all, url)
         _imported.add(scheme)
@@ -48,7 +52,6 @@ async def _import_elsewhere(url: str | None) -> None:
 def _import_all(url: str | None) -> None:
     import_module("coldparquet.table")
     import_module("coldparquet.plan.explain")  # ReadPlan.explain is not asynchronous
-    import_module("sqlglot")  # parses conditions in Table.scan, which is not asynchronous
     if url is not None:
         import_module("coldparquet.storage.open").import_store(url)
 

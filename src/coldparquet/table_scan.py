@@ -14,8 +14,6 @@ from coldparquet.archive.restore import cost_of_restores
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.decode.arrow import concatenate
 from coldparquet.errors import ArchivedObjectError, InvalidInputError, UnsupportedError
-from coldparquet.pieces.make import make_pieces
-from coldparquet.pieces.read import ScanPieces
 from coldparquet.plan.budget import Budget, has_budget
 from coldparquet.plan.columns import select_columns
 from coldparquet.plan.cost import prices_of
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from coldparquet.archive.objects import ArchivedObject
     from coldparquet.archive.restore import RestoreProgress, RestoreTicket
     from coldparquet.options import RestoreTerms
+    from coldparquet.pieces.read import ScanPieces
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.model import ReadPlan
     from coldparquet.scan.answers import Extreme
@@ -230,6 +229,9 @@ class Scan:
             question = replace(self.question, output_columns=())
             counting = replace(self, question=question, schema=pa.schema([]))
             return await counting.pieces(most_pieces, target_bytes=target_bytes)
+        from coldparquet.pieces.make import make_pieces  # noqa: PLC0415 - few scans are cut into pieces
+        from coldparquet.pieces.read import ScanPieces  # noqa: PLC0415
+
         with self.ledger.counting():
             planned = await admit(for_new_connections(await self._planned.get()))
             pieces = await make_pieces(planned, self.executor, most_pieces=most_pieces, target_bytes=target_bytes)

@@ -11,8 +11,9 @@ import functools
 import sys
 import time
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+
+from coldparquet import __version__
 
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
@@ -119,4 +120,4 @@ def _set_failed(failed: Span, problem: str) -> None:
 def _tracer() -> Tracer:
     from opentelemetry.trace import get_tracer  # noqa: PLC0415 - an extra
 
-    return get_tracer("coldparquet", version("coldparquet"))
+    return get_tracer("coldparquet", __version__)

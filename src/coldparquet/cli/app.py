@@ -7,6 +7,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from coldparquet import __version__
 from coldparquet.text import visible_stream
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 the command failed, 2 wrong usage, 130 interrupted."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"coldparquet {__version__}")
+        return
     signal.signal(signal.SIGTERM, _interrupt)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from coldparquet import __version__
 from coldparquet.cli import question_commands, verbs
 from coldparquet.cli.flags import Json  # noqa: TC001 - typer reads annotations
 from coldparquet.cli.output import reported_failures
@@ -101,7 +101,7 @@ class _Command(TyperCommand):
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"coldparquet {version('coldparquet')}")
+        typer.echo(f"coldparquet {__version__}")
         raise typer.Exit
 
 

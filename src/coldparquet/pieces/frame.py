@@ -16,14 +16,13 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from coldparquet import __version__
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.binary import WORD_BYTES, from_byte_planes, to_byte_planes
 
@@ -152,7 +151,7 @@ _LARGEST_CONTENT_BYTES = 1 << 30
 
 def frame_content(content: bytes) -> bytes:
     """Wrap the content of a piece."""
-    release = installed_release().encode("ascii", "replace")[:0xFF]
+    release = __version__.encode("ascii", "replace")[:0xFF]
     behind = b"".join(
         (
             _VERSION.pack(PIECE_VERSION, len(release)),
@@ -189,21 +188,12 @@ def unframe_content(data: bytes) -> bytes:
         raise damaged_piece(f"the content does not decompress ({error})", offset=_CHECKED_FROM + content_at) from error
 
 
-@lru_cache(maxsize=1)
-def installed_release() -> str:
-    """Return the release of the running coldparquet."""
-    try:
-        return version("coldparquet")
-    except PackageNotFoundError:  # a checkout on the path
-        return "unreleased"
-
-
 def _level(content: bytes) -> int:
     return _SMALL_CONTENT_LEVEL if len(content) <= _SMALL_CONTENT_BYTES else _LEVEL
 
 
 def _other_version(found: int, release: bytes) -> UnsupportedError:
-    writer, reader = release.decode("ascii", "replace"), installed_release()
+    writer, reader = release.decode("ascii", "replace"), __version__
     return UnsupportedError(
         f"the piece was written by coldparquet {writer} (piece format {found}), and this is coldparquet {reader} (piece"
         f" format {PIECE_VERSION}); install the same release on the driver and on all executors",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from coldparquet import __version__
 from coldparquet.plan.cost import prices_of
 from coldparquet.records import replace
 from coldparquet.report.kinds import COLOURS, KINDS, escaped, escaped_lines, kind_of, remarks_on
@@ -239,7 +239,7 @@ def _table(header: list[str], rows: list[list[str]], *, text_columns: set[int]) 
 def _footer(report: ScanReport) -> str:
     prices = f" Prices: {escaped(report.prices.name)}, {escaped(report.prices.as_of)}." if report.has_prices else ""
     return (
-        f"<footer>coldparquet {escaped(version('coldparquet'))}.{prices} Round trips: the longest chain of requests of which"
+        f"<footer>coldparquet {__version__}.{prices} Round trips: the longest chain of requests of which"
         " each began when the one before was over. Least possible time: round trips x time to the first byte, and bytes over"
         " the throughput of all connections.</footer>"
     )

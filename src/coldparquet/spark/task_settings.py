@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from coldparquet import __version__
 from coldparquet.errors import UnsupportedError
 from coldparquet.storage.urls import shown_url
 
@@ -63,14 +64,12 @@ class TaskSettings:
         settings = dict(data)
         version = settings.pop("version", None)
         if version != SETTINGS_VERSION:
-            from coldparquet.pieces.frame import installed_release  # noqa: PLC0415 - only needed here
-
             raise UnsupportedError(
-                f"the driver sends its tasks settings of version {version}, and this is coldparquet {installed_release()}, which"
+                f"the driver sends its tasks settings of version {version}, and this is coldparquet {__version__}, which"
                 f" knows version {SETTINGS_VERSION}; install the same release on the driver and on all executors",
                 kind="OtherRelease",
                 settings_version=version,
                 known_version=SETTINGS_VERSION,
-                read_by=installed_release(),
+                read_by=__version__,
             )
         return cls(**settings)

@@ -52,12 +52,12 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql import functions as F  # noqa: N812 - the usual alias
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from coldparquet import __version__
 from coldparquet.concurrency import background
 from coldparquet.decode.arrow import QUESTDB_TYPE_KEY
 from coldparquet.errors import InternalError, InvalidInputError, UnsupportedError
 from coldparquet.format.partition_names import PartitionInterval
 from coldparquet.options import StoreOptions, parse_byte_count
-from coldparquet.pieces.frame import installed_release
 from coldparquet.spark.arrow_schema import arrow_schema_of
 from coldparquet.spark.credentials import Credentials
 from coldparquet.spark.errors import own_errors, told_to_spark
@@ -213,7 +213,7 @@ class ColdParquetWriter(DataSourceArrowWriter):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"release": installed_release(), "pickled": cloudpickle.dumps(self.__dict__)}  # type: ignore[no-untyped-call]
+        return {"release": __version__, "pickled": cloudpickle.dumps(self.__dict__)}  # type: ignore[no-untyped-call]
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         """Restore the driver's writer on an executor; another release refuses its objects."""
@@ -344,13 +344,13 @@ def partition_expression(schema: StructType, timestamp: str, interval: Partition
 
 def check_release(sent_by: str) -> None:
     """Check that the driver runs the same release of the library."""
-    if sent_by != installed_release():
+    if sent_by != __version__:
         raise UnsupportedError(
-            f"the driver writes with coldparquet {sent_by}, and this is coldparquet {installed_release()}; install the same"
+            f"the driver writes with coldparquet {sent_by}, and this is coldparquet {__version__}; install the same"
             " release on the driver and on all executors",
             kind="OtherRelease",
             written_by=sent_by,
-            read_by=installed_release(),
+            read_by=__version__,
         )
 
 
