@@ -133,7 +133,7 @@ def our_reader(
     way: OurWay | None = None,
 ) -> Reader:
     """Make a reader of ours. Its imports, as those of the others, come before the clock starts."""
-    for module in ("coldparquet.sync", "coldparquet.storage.s3.store"):
+    for module in ("coldparquet.table", "coldparquet.plan.explain", "coldparquet.storage.s3.store", "sqlglot"):
         import_module(module)
     way, url = way or OurWay(), f"s3://{path}"
     how: dict[str, Any] = {
