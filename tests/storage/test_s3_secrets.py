@@ -28,6 +28,7 @@ from coldparquet.storage.s3.identity import resolve_account
 from coldparquet.storage.s3.parameters import parse_s3_options
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreOptions
+from coldparquet_testing.simulator.server import serve
 from coldparquet_testing.store_contract import request_for
 from tests.support.http_servers import respond, scripted_server
 
@@ -50,13 +51,10 @@ async def _echo_everything(request: web.BaseRequest) -> web.StreamResponse:
 
 @pytest.fixture
 async def store() -> AsyncIterator[S3Store]:
-    runner = web.ServerRunner(web.Server(_echo_everything), shutdown_timeout=0)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    store = S3Store(storage_options={**OPTIONS, "endpoint_url": f"http://127.0.0.1:{runner.addresses[0][1]}"})
-    yield store
-    await store.aclose()
-    await runner.cleanup()
+    async with serve(_echo_everything) as port:
+        store = S3Store(storage_options={**OPTIONS, "endpoint_url": f"http://127.0.0.1:{port}"})
+        yield store
+        await store.aclose()
 
 
 def assert_free_of_secrets(text: str) -> None:
@@ -184,11 +182,8 @@ async def endpoint_url(certificate: Path) -> AsyncIterator[str]:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    yield f"https://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with serve(answer, tls=context) as port:
+        yield f"https://127.0.0.1:{port}"
 
 
 async def fetch(endpoint_url: str, verify: bool | str) -> bytes:

@@ -22,6 +22,7 @@ from coldparquet.storage.http_errors import XmlReader
 from coldparquet.storage.requests import StoredChecksum, Upload, UploadedPart
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.storage.s3.xml import parse_upload_page
+from coldparquet_testing.simulator.server import serve
 
 PATH = "bucket/t/x"
 UPLOAD = Upload(path=PATH, upload_id="id", storage_class=None)
@@ -56,13 +57,10 @@ def checksum(data: bytes, suffix: str = "") -> str:
 @pytest.fixture
 async def server() -> AsyncIterator[tuple[Server, S3Store]]:
     script = Server()
-    runner = web.ServerRunner(web.Server(script.answer), shutdown_timeout=0)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    store = S3Store(storage_options={"anon": True, "endpoint_url": f"http://127.0.0.1:{runner.addresses[0][1]}"})
-    yield script, store
-    await store.aclose()
-    await runner.cleanup()
+    async with serve(script.answer) as port:
+        store = S3Store(storage_options={"anon": True, "endpoint_url": f"http://127.0.0.1:{port}"})
+        yield script, store
+        await store.aclose()
 
 
 async def test_headers_of_a_put(server: tuple[Server, S3Store]) -> None:

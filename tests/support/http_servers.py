@@ -16,6 +16,7 @@ from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.open import open_store
 from coldparquet_testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator.server import serve
 from coldparquet_testing.store_contract import CONTENT, request_for
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -43,12 +44,9 @@ class Script:
 async def scripted_server() -> AsyncIterator[Script]:
     """Run a server on a free port; the test writes its script."""
     script = Script()
-    runner = web.ServerRunner(web.Server(script.handle), shutdown_timeout=0)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    script.endpoint_url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield script
-    await runner.cleanup()
+    async with serve(script.handle) as port:
+        script.endpoint_url = f"http://127.0.0.1:{port}"
+        yield script
 
 
 def respond(status: int, body: bytes = b"", **headers: str) -> Answer:

@@ -6,6 +6,7 @@ import base64
 import http.client
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -317,6 +318,19 @@ def test_client_that_leaves_early_is_logged_and_harms_nobody(root: Path) -> None
 def test_impossible_options(options: dict[str, float]) -> None:
     with pytest.raises(InvalidInputError, match=next(iter(options))):
         ColdStoreOptions(**options)  # type: ignore[arg-type]
+
+
+def test_stopping_does_not_wait_for_clients_that_read_no_further(root: Path) -> None:
+    (root / "bucket" / "large").write_bytes(bytes(50_000_000))
+    with ColdStoreServer(root) as server:
+        address = server.endpoint_url.removeprefix("http://").split(":")
+        with socket.create_connection((address[0], int(address[1])), timeout=5) as client:
+            client.sendall(b"GET /bucket/large HTTP/1.1\r\nHost: store\r\n\r\n")
+            assert client.recv(1)
+            server.stop()
+            with pytest.raises(ConnectionResetError):
+                while client.recv(1 << 20):
+                    pass
 
 
 def test_start_and_stop(root: Path, tmp_path: Path) -> None:

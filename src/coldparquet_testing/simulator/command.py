@@ -138,7 +138,7 @@ async def _serve_until_told(root: Path, options: ColdStoreOptions, port: int) ->
             pass
         loop.call_soon_threadsafe(stopping.set)
 
-    async with serve(ColdStoreHandler(DirectoryStore(root), options), port=port) as opened_port:
+    async with serve(ColdStoreHandler(DirectoryStore(root), options).answer, port=port) as opened_port:
         print(json.dumps({"endpoint_url": f"http://127.0.0.1:{opened_port}"}), flush=True)  # noqa: T201
         if stat.S_ISFIFO(os.fstat(0).st_mode):
             threading.Thread(target=wait_for_end_of_input, daemon=True).start()

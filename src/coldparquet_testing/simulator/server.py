@@ -16,8 +16,9 @@ from coldparquet_testing.simulator.objects import DirectoryStore
 from coldparquet_testing.simulator.options import ColdStoreOptions, ServedRequest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
+    from ssl import SSLContext
     from types import TracebackType
 
     from coldparquet.prices import PriceTable
@@ -164,19 +165,35 @@ class ColdStoreServer:
     async def _serve_until_stopped(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        async with serve(self._handler, port=self._port) as self._port:
+        async with serve(self._handler.answer, port=self._port) as self._port:
             self._started.set()
             await self._stopping.wait()
 
 
 @asynccontextmanager
-async def serve(handler: ColdStoreHandler, *, port: int) -> AsyncIterator[int]:
-    """Listen on 127.0.0.1 in the running event loop, and yield the port."""
+async def serve(
+    answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], *, port: int = 0, tls: SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Listen on 127.0.0.1 in the running event loop, and yield the port; 0 takes a free one."""
     # The bare server: routes and middlewares would cost as much as the rest of an answer. asyncio sets TCP_NODELAY.
-    runner = web.ServerRunner(web.Server(handler.answer, access_log=None), shutdown_timeout=0)
+    server = web.Server(answer, access_log=None)
+    runner = web.ServerRunner(server, shutdown_timeout=0)
     await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls)
     try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
+        await site.start()
         yield runner.addresses[0][1]
     finally:
+        await site.stop()
+        # Closing politely waits for clients that read no further, for ever.
+        await _abort_connections(server)
         await runner.cleanup()
+        await _abort_connections(server)
+
+
+async def _abort_connections(server: web.Server) -> None:
+    """Cut every connection, also those that were accepted while the server closed."""
+    for connection in server.connections:
+        if connection.transport is not None:
+            connection.transport.abort()
+    await asyncio.sleep(0)
