@@ -328,9 +328,7 @@ def test_stopping_does_not_wait_for_clients_that_read_no_further(root: Path) -> 
             client.sendall(b"GET /bucket/large HTTP/1.1\r\nHost: store\r\n\r\n")
             assert client.recv(1)
             server.stop()
-            with pytest.raises(ConnectionResetError):
-                while client.recv(1 << 20):
-                    pass
+            assert sum(map(len, iter(lambda: client.recv(1 << 20), b""))) < 50_000_000
 
 
 def test_start_and_stop(root: Path, tmp_path: Path) -> None:
