@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.partition import Partition
     from coldparquet.concurrency import Result
+    from coldparquet.dataset import TableDataset
     from coldparquet.options import ReadOptions, StoreOptions
     from coldparquet.plan.where import Where
     from coldparquet.scan.stats import ScanStatistics
@@ -70,8 +71,8 @@ class Batches:
     Leaving the loop or the ``with`` block early cancels what is in flight.
     """
 
-    def __init__(self, scan: AsyncScan) -> None:
-        self._batches = blocking_batches(scan.batches())
+    def __init__(self, scan: AsyncScan, *, slow_start: bool) -> None:
+        self._batches = blocking_batches(scan.batches(slow_start=slow_start))
 
     def __iter__(self) -> Self:
         return self
@@ -140,9 +141,13 @@ class Scan:
     to_pandas = _blocking(AsyncScan.to_pandas)
     to_polars = _blocking(AsyncScan.to_polars)
 
-    def batches(self) -> Batches:
-        """Stream the rows as record batches: ``for batch in scan.batches()``, or ``with scan.batches() as batches``."""
-        return Batches(self._scan)
+    def batches(self, *, slow_start: bool = False) -> Batches:
+        """Stream the rows as record batches: ``for batch in scan.batches()``, or ``with scan.batches() as batches``.
+
+        Args:
+            slow_start: For consumers that may stop early; see :meth:`coldparquet.table_scan.Scan.batches`.
+        """
+        return Batches(self._scan, slow_start=slow_start)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Hand the rows to DuckDB, Polars, pandas or anything else that speaks the Arrow PyCapsule interface."""
@@ -190,6 +195,21 @@ class Table:
     def txn(self) -> int | None:
         """Transaction that is read; see :attr:`coldparquet.table.Table.txn`."""
         return self._table.txn
+
+    def to_pyarrow_dataset(self, *, nan: Literal["ieee", "largest"] = "ieee") -> TableDataset:
+        """Return the table for pyarrow, DuckDB, DataFusion, ibis or Ray, which push columns and filters down into it.
+
+        Requests: none before the engine asks.
+
+        Args:
+            nan: How the engine compares NaN: as IEEE 754 does, like pyarrow and DataFusion, or as the largest number, like
+                DuckDB. With "largest", decimals of more than 38 digits are text.
+        """
+        from coldparquet.dataset import EngineTable, TableDataset  # noqa: PLC0415 - pyarrow.dataset takes 50 ms to import
+        from coldparquet.expressions.predicate import ARROW, DUCKDB  # noqa: PLC0415
+
+        is_largest = nan == "largest"
+        return TableDataset(EngineTable(self._table, DUCKDB if is_largest else ARROW, wide_decimals_as_text=is_largest))
 
     def refresh(self) -> bool:
         """Move to the newest state of the table; see :meth:`coldparquet.table.Table.refresh`."""

@@ -13,6 +13,8 @@ from coldparquet.catalog.snapshot import SnapshotReader
 from coldparquet.concurrency import TableThreads
 from coldparquet.decode.arrow import TextAs, arrow_field
 from coldparquet.decode.columns import decode_for_the_first_time
+from coldparquet.expressions.predicate import exact_predicate
+from coldparquet.expressions.tree import is_arrow_expression
 from coldparquet.format.partition_names import ITSELF
 from coldparquet.options import checked_options
 from coldparquet.plan.bind import BoundField, bind, fields_of
@@ -131,9 +133,10 @@ class Table:
         """Ask a question; nothing is fetched yet.
 
         Args:
-            columns: Names of the result's columns, in its order; None for all.
+            columns: Names of the result's columns, in its order; None for all. An empty list gives rows without columns, as
+                many as there are: from metadata alone, where that decides.
             where: A condition as SQL text, a list of ``(column, operator, value)`` (a list of such lists is an OR of
-                ANDs), or an expression built with :func:`coldparquet.col`. Rows for which it is true are returned,
+                ANDs), an expression built with :func:`coldparquet.col`, or one of pyarrow, ``pc.field("price") > 3``. Rows for which it is true are returned,
                 with SQL's rules for NULL.
             limit: At most so many rows, the first ones in table order.
             options: How to read; the default is what the table was opened with.
@@ -149,7 +152,7 @@ class Table:
         if limit is not None:
             limit = row_limit(limit, "limit")
         options = checked_options(options) or self._options
-        predicate = parse_predicate(where)
+        predicate = exact_predicate(where, self.schema) if is_arrow_expression(where) else parse_predicate(where)
         with told_of_older_columns(snapshot):
             bound = None if predicate is None else bind(predicate, self._fields(predicate))
         predicate_text = None if predicate is None else str(predicate)

@@ -184,21 +184,24 @@ class Scan:
             return 0.0
         return request_dollars(record, prices_of(question.options))
 
-    def batches(self) -> BatchStream:
+    def batches(self, *, slow_start: bool = False) -> BatchStream:
         """Stream the rows as record batches, in table order: ``async with scan.batches() as batches``.
 
         Requests: those of the plan, prefetched within ``options.memory_limit_bytes``.
+
+        Args:
+            slow_start: For consumers that may stop at any row: fetch the first row group alone, and then one more ahead
+                with each that was consumed. Reading everything takes some more round trips.
         """
         return BatchStream(
             self._admitted,
             store=self.question.snapshot.store,
             executor=self.executor,
             activity=self._activity("batches"),
+            slow_start=slow_start,
         )
 
-    async def pieces(
-        self, most_pieces: int | None = None, *, target_bytes: int | None = None, only_row_counts: bool = False
-    ) -> ScanPieces:
+    async def pieces(self, most_pieces: int | None = None, *, target_bytes: int | None = None) -> ScanPieces:
         """Cut the scan into pieces for other processes, also on other machines; see :mod:`coldparquet.pieces`.
 
         Every obstacle to the scan is raised here: a budget that it exceeds, archived data, a partition that is gone.
@@ -210,7 +213,6 @@ class Scan:
             most_pieces: Largest number of pieces; None for as many as ``target_bytes`` gives.
             target_bytes: Approximate cost of each, as fetched plus decoded bytes; None for even shares of
                 ``most_pieces`` or, without these, for 64 MiB.
-            only_row_counts: Whether batches without columns are wanted, which only count the rows.
 
         Raises:
             InvalidInputError: The scan has a limit, which parallel pieces cannot keep (kind ``LimitNotAllowed``), or a
@@ -225,10 +227,6 @@ class Scan:
         for name, value in (("most_pieces", most_pieces), ("target_bytes", target_bytes)):
             if value is not None and row_limit(value, name) == 0:
                 raise InvalidInputError(f"{name} is 0; it must be at least 1, or None")
-        if only_row_counts and self.question.output_columns:
-            question = replace(self.question, output_columns=())
-            counting = replace(self, question=question, schema=pa.schema([]))
-            return await counting.pieces(most_pieces, target_bytes=target_bytes)
         from coldparquet.pieces.make import make_pieces  # noqa: PLC0415 - few scans are cut into pieces
         from coldparquet.pieces.read import ScanPieces  # noqa: PLC0415
 

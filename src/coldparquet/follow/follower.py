@@ -141,7 +141,7 @@ class TableFollower:
     ) -> ScanPieces:
         scan = self._scan(windows, now)
         try:
-            return await scan.pieces(most_pieces, target_bytes=target_bytes, only_row_counts=not self._rows.columns)
+            return await scan.pieces(most_pieces, target_bytes=target_bytes)
         except NotFoundError as error:
             if error.kind != "PartitionMissing":
                 raise
@@ -151,8 +151,7 @@ class TableFollower:
         return self._newest_scan().question.snapshot
 
     def _newest_scan(self) -> Scan:
-        columns = self._rows.columns or self._table.schema.names[:1]  # a scan needs one; pieces may leave it out
-        return self._table.scan(columns, self._rows.where, options=self._options)
+        return self._table.scan(self._rows.columns, self._rows.where, options=self._options)
 
     def _scan(self, windows: Sequence[RowWindow], now: TableState) -> Scan:
         """Make the scan of some rows of some partitions, in versions that may be older than the snapshot's."""

@@ -152,7 +152,7 @@ def _type_or_problem(find_type: Callable[[], ColumnType]) -> tuple[ColumnType | 
 
 
 def select_columns(columns: Sequence[TableColumn], names: Iterable[str] | None) -> tuple[TableColumn, ...]:
-    """Choose columns by name, in the requested order; None chooses all."""
+    """Choose columns by name, in the requested order; None chooses all. Without any, rows are counted alone."""
     if names is None:
         chosen = tuple(columns)
     else:
@@ -160,9 +160,6 @@ def select_columns(columns: Sequence[TableColumn], names: Iterable[str] | None) 
             raise InvalidInputError(f"columns must be a list of names, such as ['ts', 'price'], not {names!r}")
         by_name = {column.name: column for column in columns}
         wanted = list(names)
-        if not wanted:
-            advice = "name at least one" if columns else "the table has no columns, so leave this argument out"
-            raise InvalidInputError(f"columns is empty: {advice}, or use count() for the number of rows")
         for name in wanted:
             if not isinstance(name, str):
                 raise InvalidInputError(f"columns are chosen by name, not by {name!r}")

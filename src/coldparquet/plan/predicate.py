@@ -160,6 +160,8 @@ MAX_DEPTH = 100
 """Deepest tree that can be built: every walk over one may then simply recurse."""
 
 _FIRST_TOO_LONG: int = 10**MAX_DIGITS
+_LAST_CHARACTER = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _WORDS_OF_SQL = frozenset(
     """
@@ -444,6 +446,10 @@ class Column:
         """Return the predicate ``low <= column <= high``; no row satisfies it when ``low`` exceeds ``high``."""
         return And((self >= low, self <= high))
 
+    def starts_with(self, prefix: str) -> Predicate:
+        """Return the predicate that a text column begins with ``prefix``."""
+        return starts_with(self.name, prefix)
+
     def is_null(self) -> IsNull:
         """Return the predicate that the column has no value."""
         return IsNull(self.name)
@@ -485,6 +491,17 @@ def col(name: str) -> Column:
         InvalidInputError: The name is not a string, or is empty.
     """
     return Column(name)
+
+
+def starts_with(name: str, prefix: str) -> Predicate:
+    """Return the predicate that a text column begins with ``prefix``: a range, for UTF-8 sorts as code points do."""
+    at_least = Comparison(name, Operator.GREATER_OR_EQUAL, prefix)
+    stem = prefix.rstrip(chr(_LAST_CHARACTER))
+    if not stem:
+        return at_least
+    following = ord(stem[-1]) + 1
+    above = stem[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
+    return And((at_least, Comparison(name, Operator.LESS, above)))
 
 
 _PLAIN_KINDS = frozenset({bool, int, str, bytes, date, time, Instant, UUID, IPv4Address, type(None)})

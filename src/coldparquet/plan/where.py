@@ -36,6 +36,7 @@ from coldparquet.plan.predicate import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pyarrow.compute as pc
     from sqlglot import Dialect, exp
 
 
@@ -470,12 +471,12 @@ def _malformed(part: object, expected: str) -> InvalidInputError:
     return InvalidInputError(f"the filter {shown} is malformed: {expected}", kind="InvalidPredicate")
 
 
-Where: TypeAlias = "str | Sequence[Any] | Predicate | Column | None"
+Where: TypeAlias = "str | Sequence[Any] | Predicate | Column | pc.Expression | None"
 """Allowed values of ``where``; None reads every row."""
 
 
 def parse_predicate(where: Where) -> Predicate | None:
-    """Convert a ``where`` argument to a predicate."""
+    """Convert a ``where`` argument to a predicate; one of pyarrow needs a table, see ``expressions.predicate``."""
     match where:
         case None | Predicate():
             return where
@@ -487,7 +488,7 @@ def parse_predicate(where: Where) -> Predicate | None:
             return parse_tuples(where)
         case _:
             raise InvalidInputError(
-                f"a predicate cannot be of type {type(where).__name__}; expected SQL text, a list of (column, operator, value)"
-                " or a predicate such as col('price') > 3",
+                f"a predicate cannot be of type {type(where).__name__}; expected SQL text, a list of (column, operator, value),"
+                " a predicate such as col('price') > 3, or pyarrow's field('price') > 3",
                 kind="InvalidPredicate",
             )

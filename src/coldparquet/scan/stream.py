@@ -75,6 +75,7 @@ class BatchStream:
         store: The store of the table.
         executor: Threads that decode.
         activity: What the stream is charged to while it is open; None if it is part of a larger activity.
+        slow_start: Whether to prefetch no more row groups than were consumed, and one: the consumer may stop early.
     """
 
     def __init__(
@@ -84,8 +85,10 @@ class BatchStream:
         store: CachedStore,
         executor: Executor,
         activity: ScanActivity | None = None,
+        slow_start: bool = False,
     ) -> None:
         self._planning = planning
+        self._slow_start = slow_start
         self._activity = activity
         self._store = store
         self._executor = executor
@@ -100,6 +103,7 @@ class BatchStream:
         self._rows_in_hand = 0
         """Rows of the current row group, including those already delivered."""
         self._finished_row_groups = 0
+        self._consumed_row_groups = 0
         self._progress = asyncio.Event()
         self._is_open = False
         self._consuming = asyncio.Lock()
@@ -195,7 +199,9 @@ class BatchStream:
         self._rows_left = question.limit
         # With a limit and rows that may not match, the number of needed row groups is unknown. Few are prefetched at
         # first and twice as many each time.
-        self._reads_all_ahead = question.limit is None or all(read.all_rows_match for read in plan.row_groups)
+        self._reads_all_ahead = not self._slow_start and (
+            question.limit is None or all(read.all_rows_match for read in plan.row_groups)
+        )
         limit_bytes = options.memory_limit_bytes
         granted_bytes = max(limit_bytes - _UNCOUNTED_BYTES, int(limit_bytes * _LEAST_SHARE))
         self._means = StreamMeans(
@@ -252,6 +258,8 @@ class BatchStream:
                 raise self._problem
             return None
         work = self._waiting[0]
+        self._consumed_row_groups = work.turn
+        self._progress.set()
         self._means.fetched.hurry(work.turn)
         self._means.decoded.hurry(work.turn)
         await asyncio.wait([work.rows])  # a cancelled caller must not take the rows from the next one
@@ -315,7 +323,7 @@ class BatchStream:
     async def _begin_all(self, work: RowGroupWork | None, works: Iterator[RowGroupWork]) -> None:
         """Start one row group after the other, as memory allows."""
         while work is not None:
-            while not self._reads_all_ahead and work.turn > 2 * self._finished_row_groups:
+            while not self._reads_all_ahead and work.turn > 2 * self._reached_row_groups:
                 self._progress.clear()
                 await self._progress.wait()
             if work.is_dropped:
@@ -325,6 +333,11 @@ class BatchStream:
             if following is not None and following.turn % _BEGUN_AT_ONCE == 0:
                 await asyncio.sleep(0)  # if memory and answers are available, nothing else lets other tasks run
             work = following
+
+    @property
+    def _reached_row_groups(self) -> int:
+        """How far the stream has come. A consumer that may stop is done with what it had when it asks for more."""
+        return self._consumed_row_groups if self._slow_start else self._finished_row_groups
 
     def _note_finished(self, rows: asyncio.Future[pa.Table]) -> None:
         if not rows.cancelled():

@@ -23,7 +23,7 @@ from uuid import UUID
 import pyarrow as pa
 from pyspark.sql import datasource
 
-from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate
+from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, starts_with
 from coldparquet.spark.conversion import is_written_as_text, questdb_type
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ _OPERATORS = {
     datasource.LessThanOrEqual: Operator.LESS_OR_EQUAL,
 }
 _OPPOSITES = {Operator.GREATER: Operator.LESS_OR_EQUAL, Operator.GREATER_OR_EQUAL: Operator.LESS}
-_LAST_CHARACTER = 0x10FFFF
-_SURROGATES = range(0xD800, 0xE000)
 
 
 class Meaning(Enum):
@@ -94,7 +92,7 @@ class ColumnMeanings:
             case datasource.In(attribute=(name,), value=values):
                 return self._one_of(name, values)
             case datasource.StringStartsWith(attribute=(name,), value=prefix):
-                return _starts_with(name, prefix) if self._meaning(name) is Meaning.TEXT else None
+                return starts_with(name, prefix) if self._meaning(name) is Meaning.TEXT else None
         operator = _OPERATORS.get(type(spark_filter))
         path: tuple[str, ...] = getattr(spark_filter, "attribute", ())
         if operator is None or len(path) != 1:
@@ -155,24 +153,6 @@ def _meaning(field: pa.Field[Any], *, is_bigint: bool) -> Meaning:  # noqa: PLR0
         return Meaning.TEXT
     is_cut = pa.types.is_timestamp(source) and source.unit == "ns" and not is_bigint
     return Meaning.CUT if is_cut else Meaning.SAME
-
-
-def _starts_with(name: str, prefix: str) -> Predicate:
-    """Convert a prefix to a range: the order of UTF-8 is the order of code points."""
-    if not prefix:
-        return Comparison(name, Operator.GREATER_OR_EQUAL, "")
-    at_least = Comparison(name, Operator.GREATER_OR_EQUAL, prefix)
-    above = _next_text(prefix)
-    return at_least if above is None else And((at_least, Comparison(name, Operator.LESS, above)))
-
-
-def _next_text(prefix: str) -> str | None:
-    """Return the smallest text above all texts with this prefix; None if there is none."""
-    stem = prefix.rstrip(chr(_LAST_CHARACTER))
-    if not stem:
-        return None
-    following = ord(stem[-1]) + 1
-    return stem[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
 
 
 def _cut_comparison(name: str, operator: Operator, value: datetime) -> Predicate | None:

@@ -15,7 +15,7 @@ from coldparquet.spark.arrow_schema import arrow_schema_of
 from coldparquet.spark.early_plan import explanation_text
 from coldparquet.spark.errors import told_to_spark
 from coldparquet.spark.options import SourceOptions
-from coldparquet.spark.planning import ScanOfTables, any_column, opened_tables, schema_of
+from coldparquet.spark.planning import ScanOfTables, opened_tables, schema_of
 from coldparquet.spark.reader import PiecesPartition
 from coldparquet.spark.task import map_in_arrow, read_pieces
 from coldparquet.spark.task_settings import TaskSettings
@@ -226,7 +226,7 @@ def _answers(options: SourceOptions, ask: Callable[[Scan], Any]) -> list[Any]:
 
     async def answers() -> list[Any]:
         tables = await opened_tables(options)
-        scans = [table.scan(any_column(table), options.where, options=options.read_options) for table in tables]
+        scans = [table.scan([], options.where, options=options.read_options) for table in tables]
         return await gather_or_cancel([ask(scan) for scan in scans])
 
     return background.run(answers())

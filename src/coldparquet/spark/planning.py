@@ -9,8 +9,6 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import StructType
-
 from coldparquet.concurrency import background, gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.opening import open_table
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
 
     from coldparquet.options import StoreOptions
     from coldparquet.pieces import ScanPieces
@@ -113,14 +112,13 @@ class ScanOfTables:
     async def plan(self, *, most_tasks: int | None = None) -> PlannedShares:
         """Plan, and cut the plan into the shares of tasks. No data request."""
         tables = await self._opened()
-        asked, counts_rows = self._options.most_pieces, not self._requested.fields
+        asked = self._options.most_pieces
         most = asked or most_tasks
         planned = await gather_or_cancel(
             [
                 self._scan(table, self._taken).pieces(
                     None if most is None else max(1, most // len(tables)),
                     target_bytes=BYTES_PER_TASK if asked is None else None,
-                    only_row_counts=counts_rows,
                 )
                 for table in tables
             ]
@@ -150,7 +148,7 @@ class ScanOfTables:
         asked = parse_predicate(self._options.where)
         parts = (*taken, *([] if asked is None else [asked]))
         return table.scan(
-            self._requested.names or any_column(table),
+            self._requested.names,
             parts[0] if len(parts) == 1 else And(parts) if parts else None,
             options=self._options.read_options,
         )
@@ -191,21 +189,10 @@ async def _plan_early(options: SourceOptions, schema: StructType, tables: tuple[
 
 def schema_of(tables: Sequence[Table], options: SourceOptions) -> StructType:
     """Return the columns of a scan with these options, as Spark sees them. No request."""
-    counts_rows = options.columns == ()
-    scans = [
-        table.scan(any_column(table) if counts_rows else options.columns, options.where, options=options.read_options)
-        for table in tables
-    ]
-    if counts_rows:
-        return StructType([])
+    scans = [table.scan(options.columns, options.where, options=options.read_options) for table in tables]
     for table, scan in zip(tables, scans, strict=True):
         _check_same(scan.schema, scans[0].schema, table, tables[0])
     return spark_schema(scans[0].schema, nanoseconds=options.nanoseconds)
-
-
-def any_column(table: Table) -> list[str]:
-    """Return the name of one column, for scans that only count rows."""
-    return table.schema.names[:1]
 
 
 def _check_same(schema: pa.Schema, first: pa.Schema, table: Table, first_table: Table) -> None:

@@ -1,0 +1,136 @@
+"""Reads the tree of a ``pyarrow.compute.Expression``, which pyarrow itself shows only as text that is cut short.
+
+``pickle`` writes an expression as an Arrow IPC file: the metadata of its schema is the tree from the root on, as pairs
+``call name``, its arguments, ``options number``, ``end name``, and ``field_ref name``, ``literal number``. The numbers are
+columns of its one batch. The same since pyarrow 18, and in 26. Source: ``cpp/src/arrow/compute/expression.cc``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+
+import pyarrow as pa
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+
+class Field(Struct, frozen=True):
+    """A column, by name."""
+
+    name: str
+
+
+class Value(Struct, frozen=True):
+    """A literal."""
+
+    scalar: Any
+
+
+class FunctionCall(Struct, frozen=True):
+    """A function of ``pyarrow.compute`` with its arguments."""
+
+    function: str
+    arguments: tuple[Node, ...]
+    options: dict[str, Any]
+    """Arrow scalars by name."""
+
+
+Node: TypeAlias = Field | Value | FunctionCall
+
+
+class UnknownTreeError(Exception):
+    """The expression has parts that no pair describes, such as a nested field."""
+
+
+def is_arrow_expression(value: object) -> TypeGuard[pc.Expression]:
+    """Tell whether a value is a ``pyarrow.compute.Expression``. Does not import that module: it takes 100 ms."""
+    return type(value).__name__ == "Expression" and type(value).__module__.startswith("pyarrow")
+
+
+def read_tree(expression: pc.Expression) -> Node:
+    """Return the tree of an expression.
+
+    Raises:
+        UnknownTreeError: Some part of it is not described.
+    """
+    try:
+        pickled: Any = expression.__reduce__()
+        [buffer] = pickled[1]
+        with pa.ipc.open_file(buffer) as file:
+            batch = file.get_batch(0)
+            pairs = _metadata_pairs(file.schema)
+        return _tree(pairs, batch)
+    except (pa.ArrowException, NotImplementedError, ValueError, KeyError, IndexError) as error:
+        raise UnknownTreeError(str(error)) from error
+
+
+def columns_of(node: Node) -> set[str]:
+    """Return the names of all columns in a tree."""
+    found, left = set(), [node]
+    while left:
+        match left.pop():
+            case Field(name=name):
+                found.add(name)
+            case FunctionCall(arguments=arguments):
+                left.extend(arguments)
+    return found
+
+
+def _tree(pairs: list[tuple[str, str]], batch: pa.RecordBatch) -> Node:
+    # A loop, because filters that programs write may be nested deeper than Python recurses.
+    open_calls: list[tuple[str, list[Node], dict[str, Any]]] = []
+    for kind, text in pairs:
+        match kind:
+            case "call":
+                open_calls.append((text, [], {}))
+                continue
+            case "options":
+                open_calls[-1][2].update(batch.column(int(text))[0].items())
+                continue
+            case "end":
+                function, arguments, options = open_calls.pop()
+                node: Node = FunctionCall(function, tuple(arguments), options)
+            case "field_ref":
+                node = Field(text)
+            case "literal":
+                node = Value(batch.column(int(text))[0])
+            case _:
+                raise UnknownTreeError(f"{kind} {text}")
+        if not open_calls:
+            return node
+        open_calls[-1][1].append(node)
+    raise UnknownTreeError("it ends too early")
+
+
+def _metadata_pairs(schema: pa.Schema) -> list[tuple[str, str]]:
+    """Return the metadata of a schema in order, with the keys that repeat: ``schema.metadata`` is a dict, without them.
+
+    Read where the Arrow C data interface has it: number of pairs, then length and bytes of each key and value.
+    """
+    capsule = schema.__arrow_c_schema__()
+    address = _pointer_of(capsule, b"arrow_schema")
+    position = ctypes.cast(address, ctypes.POINTER(ctypes.c_void_p))[2]  # after format and name
+    if not position:
+        return []
+
+    def number() -> int:
+        nonlocal position
+        value = ctypes.c_int32.from_address(position).value
+        position += 4
+        return value
+
+    def text() -> str:
+        nonlocal position
+        length = number()
+        value = ctypes.string_at(position, length).decode()
+        position += length
+        return value
+
+    return [(text(), text()) for _ in range(number())]
+
+
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
