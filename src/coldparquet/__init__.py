@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from coldparquet import errors, pieces, sync
+    from coldparquet import duckdb, errors, pieces, polars, sync
     from coldparquet.archive.restore import RestoreTicket
     from coldparquet.catalog.caches import clear_caches
     from coldparquet.errors import ColdParquetError
@@ -54,7 +54,8 @@ __all__ = [
     "write_table",
 ]
 
-_SUBMODULES = frozenset({"errors", "pieces", "sync"})
+_SUBMODULES = frozenset({"duckdb", "errors", "pieces", "polars", "sync"})
+"""``import *`` leaves out those that need a package of the caller's choice."""
 
 _MODULES = {
     "ColdParquetError": "coldparquet.errors",
@@ -91,4 +92,4 @@ if not TYPE_CHECKING:  # type checkers know which names there are
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_SUBMODULES})

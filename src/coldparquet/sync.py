@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
     from types import TracebackType
 
+    import polars as pl
+    import pyarrow.compute as pc
+
     from coldparquet.catalog.partition import Partition
     from coldparquet.concurrency import Result
     from coldparquet.dataset import TableDataset
@@ -211,6 +214,15 @@ class Table:
         is_largest = nan == "largest"
         return TableDataset(EngineTable(self._table, DUCKDB if is_largest else ARROW, wide_decimals_as_text=is_largest))
 
+    def lazy(self) -> pl.LazyFrame:
+        """Return the table as Polars' LazyFrame, which pushes columns, filters and limits down; see :mod:`coldparquet.polars`.
+
+        Requests: none before Polars asks.
+        """
+        from coldparquet.polars import lazy_frame  # noqa: PLC0415 - Polars is the caller's choice, not a dependency
+
+        return lazy_frame(self._table)
+
     def refresh(self) -> bool:
         """Move to the newest state of the table; see :meth:`coldparquet.table.Table.refresh`."""
         return background.run(self._table.refresh())
@@ -223,7 +235,7 @@ class Table:
     def scan(
         self,
         columns: Iterable[str] | None = None,
-        where: Where = None,
+        where: Where | pc.Expression = None,
         *,
         limit: int | None = None,
         options: ReadOptions | None = None,

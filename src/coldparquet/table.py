@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import TracebackType
 
+    import pyarrow.compute as pc
+
     from coldparquet.catalog.partition import Partition
     from coldparquet.catalog.snapshot import TableSnapshot
     from coldparquet.options import ReadOptions, StoreOptions
@@ -125,7 +127,7 @@ class Table:
     def scan(
         self,
         columns: Iterable[str] | None = None,
-        where: Where = None,
+        where: Where | pc.Expression = None,
         *,
         limit: int | None = None,
         options: ReadOptions | None = None,

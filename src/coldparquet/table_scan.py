@@ -190,8 +190,8 @@ class Scan:
         Requests: those of the plan, prefetched within ``options.memory_limit_bytes``.
 
         Args:
-            slow_start: For consumers that may stop at any row: fetch the first row group alone, and then one more ahead
-                with each that was consumed. Reading everything takes some more round trips.
+            slow_start: For consumers that may stop at any row: fetch the first row group alone, and with each that is
+                consumed four times as many as before. Reading everything takes up to three more round trips.
         """
         return BatchStream(
             self._admitted,

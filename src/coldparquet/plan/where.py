@@ -36,7 +36,6 @@ from coldparquet.plan.predicate import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pyarrow.compute as pc
     from sqlglot import Dialect, exp
 
 
@@ -471,7 +470,7 @@ def _malformed(part: object, expected: str) -> InvalidInputError:
     return InvalidInputError(f"the filter {shown} is malformed: {expected}", kind="InvalidPredicate")
 
 
-Where: TypeAlias = "str | Sequence[Any] | Predicate | Column | pc.Expression | None"
+Where: TypeAlias = "str | Sequence[Any] | Predicate | Column | None"
 """Allowed values of ``where``; None reads every row."""
 
 

@@ -59,6 +59,9 @@ _LEAST_SHARE = 3 / 8
 _BEGUN_AT_ONCE = 64
 """Row groups that start before other tasks of the event loop run; each takes 0.1 ms."""
 
+_SLOW_START_FACTOR = 4
+"""Three more round trips reach 64 row groups; who stops early has fetched at most four times what was needed."""
+
 _LARGEST_SHARE_COPIED = 1 / 8
 """The last batch of a row group is copied if it is at most this part of its rows: copying more costs more than it
 frees."""
@@ -75,7 +78,8 @@ class BatchStream:
         store: The store of the table.
         executor: Threads that decode.
         activity: What the stream is charged to while it is open; None if it is part of a larger activity.
-        slow_start: Whether to prefetch no more row groups than were consumed, and one: the consumer may stop early.
+        slow_start: Whether to fetch the first row group alone, and with each that is consumed four times as many as
+            before: the consumer may stop early.
     """
 
     def __init__(
@@ -199,9 +203,7 @@ class BatchStream:
         self._rows_left = question.limit
         # With a limit and rows that may not match, the number of needed row groups is unknown. Few are prefetched at
         # first and twice as many each time.
-        self._reads_all_ahead = not self._slow_start and (
-            question.limit is None or all(read.all_rows_match for read in plan.row_groups)
-        )
+        self._reads_all_ahead = question.limit is None or all(read.all_rows_match for read in plan.row_groups)
         limit_bytes = options.memory_limit_bytes
         granted_bytes = max(limit_bytes - _UNCOUNTED_BYTES, int(limit_bytes * _LEAST_SHARE))
         self._means = StreamMeans(
@@ -215,7 +217,7 @@ class BatchStream:
             ledger=current_ledger(),
             keeping=KeptShare(
                 self._store.largest_scan_bytes,
-                planned_bytes=plan.bytes_fetched if self._reads_all_ahead else None,
+                planned_bytes=plan.bytes_fetched if self._reads_all_ahead and not self._slow_start else None,
             ),
             plan=plan,
             plain=plain_columns(question.output_columns, TextAs.of(options)),
@@ -323,7 +325,7 @@ class BatchStream:
     async def _begin_all(self, work: RowGroupWork | None, works: Iterator[RowGroupWork]) -> None:
         """Start one row group after the other, as memory allows."""
         while work is not None:
-            while not self._reads_all_ahead and work.turn > 2 * self._reached_row_groups:
+            while not self._may_begin(work.turn):
                 self._progress.clear()
                 await self._progress.wait()
             if work.is_dropped:
@@ -334,10 +336,10 @@ class BatchStream:
                 await asyncio.sleep(0)  # if memory and answers are available, nothing else lets other tasks run
             work = following
 
-    @property
-    def _reached_row_groups(self) -> int:
-        """How far the stream has come. A consumer that may stop is done with what it had when it asks for more."""
-        return self._consumed_row_groups if self._slow_start else self._finished_row_groups
+    def _may_begin(self, turn: int) -> bool:
+        if self._slow_start and turn >= _SLOW_START_FACTOR**self._consumed_row_groups:
+            return False
+        return self._reads_all_ahead or turn <= 2 * self._finished_row_groups
 
     def _note_finished(self, rows: asyncio.Future[pa.Table]) -> None:
         if not rows.cancelled():
