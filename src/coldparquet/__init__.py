@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from coldparquet import duckdb, errors, pieces, polars, sync
+    from coldparquet import duckdb as duckdb
+    from coldparquet import errors, pieces, sync
+    from coldparquet import polars as polars
     from coldparquet.archive.restore import RestoreTicket
     from coldparquet.catalog.caches import clear_caches
     from coldparquet.errors import ColdParquetError

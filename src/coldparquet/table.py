@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
 
@@ -154,7 +154,9 @@ class Table:
         if limit is not None:
             limit = row_limit(limit, "limit")
         options = checked_options(options) or self._options
-        predicate = exact_predicate(where, self.schema) if is_arrow_expression(where) else parse_predicate(where)
+        predicate = (
+            exact_predicate(where, self.schema) if is_arrow_expression(where) else parse_predicate(cast("Where", where))
+        )
         with told_of_older_columns(snapshot):
             bound = None if predicate is None else bind(predicate, self._fields(predicate))
         predicate_text = None if predicate is None else str(predicate)
