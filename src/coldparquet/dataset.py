@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 
 from coldparquet.concurrency import background
 from coldparquet.errors import UnsupportedError
-from coldparquet.expressions.predicate import ARROW, Translation, translate
+from coldparquet.expressions.predicate import ARROW, Translation, expression_for_arrow, translate
 from coldparquet.expressions.tree import UnknownTreeError, columns_of, read_tree
 from coldparquet.records import replace
 from coldparquet.scan.stream import blocking_batches
@@ -57,6 +57,10 @@ class EngineTable:
     def translate(self, expression: pc.Expression | None) -> Translation:
         """Translate a filter of the engine."""
         return Translation(None) if expression is None else translate(expression, self.schema, self._dialect)
+
+    def for_arrow(self, expression: pc.Expression) -> pc.Expression:
+        """Return what pyarrow has to filter by, in place of the engine."""
+        return expression_for_arrow(expression, self.schema, self._dialect)
 
     def scan(
         self,
@@ -108,7 +112,7 @@ class TableScanner(ds.Scanner):
         self._columns = table.schema.names if columns is None else columns
         self._filter = expression
         found = table.translate(expression)
-        self._rest = None if found.is_exact else expression
+        self._rest = None if found.is_exact or expression is None else table.for_arrow(expression)
         self._scan = table.scan(self._needed(), found.predicate, batch_rows=batch_rows)
 
     def __repr__(self) -> str:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.expressions.tree import Field, FunctionCall, UnknownTreeError, Value, read_tree
+from coldparquet.expressions.tree import Field, FunctionCall, UnknownTreeError, Value, read_tree, write_tree
 from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, starts_with
 
 if TYPE_CHECKING:
@@ -56,11 +56,13 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """Whether NaN is above all other numbers, as in Polars and DuckDB; else as in IEEE 754."""
     null_is_in_no_list: bool = True
     """Whether ``is_in`` is false for NULL, as in Arrow; else it is NULL, as in SQL."""
+    zeros_differ: bool = True
+    """Whether ``is_in`` tells -0.0 from 0.0."""
 
 
 ARROW = Dialect()
-POLARS = Dialect(nan_is_largest=True, null_is_in_no_list=False)
-DUCKDB = Dialect(nan_is_largest=True)
+POLARS = Dialect(nan_is_largest=True, null_is_in_no_list=False, zeros_differ=False)
+DUCKDB = Dialect(nan_is_largest=True, zeros_differ=False)
 
 
 class Translation(Struct, frozen=True):
@@ -87,6 +89,29 @@ def translate(expression: pc.Expression, schema: pa.Schema, dialect: Dialect = A
         return _Translator(schema, dialect).at_least(tree)
     except (InvalidInputError, RecursionError) as error:  # nested too deep, or a number of a thousand digits
         return Translation(None, str(error))
+
+
+def expression_for_arrow(expression: pc.Expression, schema: pa.Schema, dialect: Dialect) -> pc.Expression:
+    """Return the expression that means to Arrow what the given one means to its engine: NaN is the largest number."""
+    if not dialect.nan_is_largest:
+        return expression
+    try:
+        return write_tree(_with_largest_nan(read_tree(expression), schema))
+    except (UnknownTreeError, RecursionError):
+        return expression
+
+
+def _with_largest_nan(node: Node, schema: pa.Schema) -> Node:
+    """Write ``x > 3`` of floating-point columns as ``NOT (x <= 3)``."""
+    match node:
+        case FunctionCall(function="greater" | "greater_equal" as function, arguments=(Field(name=name), Value())) if (
+            name in schema.names and pa.types.is_floating(schema.field(name).type)
+        ):
+            opposite = "less_equal" if function == "greater" else "less"
+            return FunctionCall("invert", (FunctionCall(opposite, node.arguments, {}),), {})
+        case FunctionCall(function=function, arguments=arguments, options=options):
+            return FunctionCall(function, tuple(_with_largest_nan(part, schema) for part in arguments), options)
+    return node
 
 
 def exact_predicate(expression: pc.Expression, schema: pa.Schema) -> Predicate:
@@ -225,7 +250,7 @@ class _Translator:
             drops_null: Whether NULL in the list does not count. Else SQL's answer is NULL for what is not in the list.
         """
         values = self._literals(name, _listed(options["value_set"]))
-        if pa.types.is_floating(self._type(name)) and 0 in values:
+        if self._dialect.zeros_differ and pa.types.is_floating(self._type(name)) and 0 in values:
             raise _NoTranslationError("0.0 in a list")
         found = tuple(value for value in values if value is not None)
         has_null = len(found) < len(values)

@@ -79,6 +79,31 @@ def columns_of(node: Node) -> set[str]:
     return found
 
 
+def write_tree(node: Node) -> pc.Expression:
+    """Make an expression of a tree again.
+
+    Raises:
+        UnknownTreeError: A function has options that are not known here.
+    """
+    import pyarrow.compute as pc  # noqa: PLC0415 - 100 ms, and who hands over an expression has imported it
+
+    match node:
+        case Field(name=name):
+            return pc.field(name)
+        case Value(scalar=scalar):
+            return pc.scalar(scalar)
+        case FunctionCall(function="is_in", arguments=(part,), options=options):
+            skips_null = options["null_matching_behavior"].as_py() == 1
+            return pc.is_in(write_tree(part), value_set=options["value_set"].values, skip_nulls=skips_null)
+        case FunctionCall(function="is_null", arguments=(part,), options=options):
+            return write_tree(part).is_null(nan_is_null=options["nan_is_null"].as_py())
+        case FunctionCall(function=function, arguments=arguments, options=options) if not options:
+            make: Any = pc.Expression  # the stubs do not know how others make one
+            made: pc.Expression = make._call(function, [write_tree(part) for part in arguments])  # noqa: SLF001
+            return made
+    raise UnknownTreeError(f"options of {node.function}")
+
+
 def _tree(pairs: list[tuple[str, str]], batch: pa.RecordBatch) -> Node:
     # A loop, because filters that programs write may be nested deeper than Python recurses.
     open_calls: list[tuple[str, list[Node], dict[str, Any]]] = []

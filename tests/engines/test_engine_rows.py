@@ -1,0 +1,270 @@
+"""Engines that ask our tables give the rows that they give for the same data in memory."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import pickle
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import datafusion
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+
+import coldparquet as cp
+import coldparquet.duckdb
+import coldparquet.polars
+from coldparquet.errors import InvalidInputError, UnsupportedError
+from tests.support.odd_table import odd_rows
+from tests.support.questdb_tables import GOLDEN, plain
+
+c, lit, NAN = pl.col, pl.lit, float("nan")
+DAY = dt.datetime(2024, 3, 1)  # noqa: DTZ001 - the column has no zone
+
+POLARS: dict[str, Any] = {
+    **{f"d {sign} 1": getattr(c("d"), name)(1) for sign, name in
+       ((">", "gt"), (">=", "ge"), ("<", "lt"), ("<=", "le"), ("=", "eq"), ("!=", "ne"))},
+    "not d > 1": ~(c("d") > 1),
+    "d = 0": c("d") == 0.0,
+    "d in zeros": c("d").is_in([0.0, 1.0]),
+    "d = NaN": c("d") == NAN,
+    "d < NaN": c("d") < NAN,
+    "d is NaN": c("d").is_nan(),
+    "d is not NaN": c("d").is_not_nan(),
+    "d > inf": c("d") > float("inf"),
+    "f = 0.1": c("f") == 0.1,
+    "f > 0.1": c("f") > 0.1,
+    "f = 1": c("f") == 1,
+    "f >= float32": c("f") >= lit(0.1, pl.Float32),
+    "i in": c("i").is_in([1, 2]),
+    "i not in": ~c("i").is_in([1, 2]),
+    "i in null": c("i").is_in([1, None]),
+    "i not in null": ~c("i").is_in([1, None]),
+    "i in none": c("i").is_in([]),
+    "i is null": c("i").is_null(),
+    "i = null": c("i") == lit(None),
+    "i is 1 or null": c("i").eq_missing(1),
+    "i is not 1": c("i").ne_missing(1),
+    "i > 2.5": c("i") > 2.5,
+    "i between": c("i").is_between(-1, 2, closed="right"),
+    "small > i": c("small") > c("i"),
+    "s = B": c("s") == "B",
+    "s > B": c("s") > "B",
+    "s in": c("s").is_in(["a", "é"]),
+    "s begins": c("s").str.starts_with("z"),
+    "s contains": c("s").str.contains("z"),
+    "s is empty": c("s") == "",
+    "symbol": c("symbol") == "BTC",
+    "symbol > ": c("symbol") > "BTC",
+    "symbols": c("symbol").is_in(["BTC", "XRP"]),
+    "not symbols": ~c("symbol").is_in(["BTC", "XRP"]),
+    "b": c("b"),
+    "not b": ~c("b"),
+    "b = false": c("b") == lit(value=False),
+    "b or i": c("b") | (c("i") > 3),
+    "b xor i": c("b") ^ (c("i") > 3),
+    "n = day": c("n") == DAY,
+    "n > microsecond": c("n") > DAY + dt.timedelta(microseconds=1),
+    "ts <": c("ts") < DAY + dt.timedelta(hours=5),
+    "ts >= date": c("ts") >= dt.date(2024, 3, 2),
+    "hour": c("ts").dt.hour() == 3,
+    "date": c("ts").dt.date() == dt.date(2024, 3, 1),
+    "zoned": c("zoned") > dt.datetime(2024, 3, 1, tzinfo=dt.UTC),
+    "day": c("day") == dt.date(2024, 3, 1),
+    "m > decimal": c("m") > Decimal("1.25"),
+    "m > finer": c("m") > Decimal("1.255"),
+    "m > float": c("m") > 1.255,
+    "m > integer": c("m") > 1,
+    "wide": c("wide") == "1",
+    "big =": c("big") == 2**53 + 1,
+    "big > float": c("big") > float(2**53),
+    "raw": c("raw") == b"a",
+    "raw >": c("raw") > b"a",
+    "sum": c("i") + 1 > 2,
+    "and mixed": (c("i") > 0) & (c("s").str.len_chars() == 2) & (c("d") > 1),
+    "or and": ((c("i") > 3) | (c("s") == "a")) & c("d").is_not_null(),
+}  # fmt: skip
+
+SQL = (
+    *(f"d {sign} 1" for sign in ("=", "<>", "<", "<=", ">", ">=")),
+    *("NOT (d > 1)", "d = 0", "d = 'nan'::double", "d < 'nan'::double", "isnan(d)", "d IN (1.0, 2.5)", "d IN (0.0, 1.0)"),
+    *("d > 1 OR d IS NULL", "NOT (d > 1 OR i IN (1, 2))", "f = 0.1", "f > 0.1", "f = 1", "f = 0.1::float", "f >= 2.5"),
+    *("i IN (1, 2)", "i NOT IN (1, 2)", "i IN (1, NULL)", "i IS NULL", "i IS NOT NULL", "i IS DISTINCT FROM 1", "i > 2.5"),
+    *("i BETWEEN -1 AND 2", "small > 40000", "small IN (-3, 2)", "s = 'B'", "s > 'B'", "s IN ('a', 'é')", "s LIKE 'z%'"),
+    *("s <> 'a'", "s = ''", "symbol = 'BTC'", "symbol IN ('BTC', 'XRP')", "symbol > 'BTC'", "b", "NOT b", "b OR i > 3"),
+    *("b IN (true)", "n = '2024-03-01'", "n > TIMESTAMP_NS '2024-03-01 00:00:00.0000004'", "ts < '2024-03-01 05:00'"),
+    *("ts >= DATE '2024-03-02'", "hour(ts) = 3", "zoned > TIMESTAMPTZ '2024-03-01 00:00:00+00'", "day = DATE '2024-03-01'"),
+    *("m > 1.25", "m = 1.2", "m > 1.255", "m > 1", "m IN (1.50, 0.5)", "big = 9007199254740993", "big > 9007199254740992.0"),
+    *("d > i", "i + 1 > 2", "i > 0 AND length(s) = 2 AND d > 1", "(i > 3 OR s = 'a') AND d IS NOT NULL", "raw = 'a'::blob"),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def frame() -> pl.DataFrame:
+    rows = odd_rows()
+    frame = pl.from_arrow(rows.set_column(rows.schema.get_field_index("wide"), "wide", rows["wide"].cast(pa.string())))
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+@pytest.mark.parametrize("name", POLARS)
+def test_polars(odd: cp.sync.Table, frame: pl.DataFrame, name: str) -> None:
+    expected = frame.lazy().filter(POLARS[name]).collect()
+    assert odd.lazy().filter(POLARS[name]).collect().equals(expected)
+    assert odd.lazy().filter(POLARS[name]).select("m", "i").collect().equals(expected.select("m", "i"))
+    assert odd.lazy().filter(POLARS[name]).head(7).collect().equals(expected.head(7))
+    assert odd.lazy().head(50).filter(POLARS[name]).collect().equals(frame.head(50).filter(POLARS[name]))
+    assert odd.lazy().filter(POLARS[name]).select(pl.len()).collect().item() == expected.height
+
+
+def test_polars_asks_in_other_ways(odd: cp.sync.Table, frame: pl.DataFrame) -> None:
+    lazy = odd.lazy()
+    assert lazy.collect_schema() == frame.schema
+    assert lazy.collect().equals(frame)
+    assert lazy.collect(engine="streaming").equals(frame)
+    assert lazy.select(pl.len()).collect().item() == frame.height
+    assert lazy.tail(3).collect().equals(frame.tail(3))
+    assert lazy.slice(95, 20).collect().equals(frame.slice(95, 20))
+    joined = lazy.join(lazy.filter(c("i") == 3), on="ts", how="semi").collect()
+    assert joined.equals(frame.filter(c("i") == 3))
+    with pl.SQLContext(t=lazy) as context:
+        assert (
+            context.execute("SELECT i FROM t WHERE s = 'zz'").collect().equals(frame.filter(c("s") == "zz").select("i"))
+        )
+    assert "1 requests" in lazy.filter(c("ts") < dt.datetime(2024, 3, 1, 1)).select("i").explain()  # noqa: DTZ001
+    assert "s = 'zz'" in lazy.filter(c("s") == "zz").explain()
+
+
+def test_a_frame_of_a_url_travels(odd_path: Path, frame: pl.DataFrame) -> None:
+    lazy = cp.polars.scan(odd_path).filter(c("i") > 2)
+    again = pl.LazyFrame.deserialize(io.BytesIO(lazy.serialize()))
+    assert again.collect().equals(frame.filter(c("i") > 2))
+
+
+def test_what_is_open_does_not_travel(odd: cp.sync.Table) -> None:
+    with pytest.raises(Exception, match=r"make it with coldparquet.polars.scan\(url\)"):
+        odd.lazy().serialize()
+    with pytest.raises(UnsupportedError, match="cannot be sent to another process"):
+        pickle.dumps(odd.to_pyarrow_dataset())
+
+
+@pytest.fixture(scope="module")
+def connection() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone='UTC'")
+    connection.register("narrow", odd_rows().drop_columns(["wide"]))
+    connection.execute("CREATE TABLE native AS SELECT * FROM narrow")
+    return connection
+
+
+@pytest.mark.parametrize("condition", SQL)
+def test_duckdb(odd: cp.sync.Table, connection: duckdb.DuckDBPyConnection, condition: str) -> None:
+    cp.duckdb.register(connection, "cold", odd)
+    for query in ("SELECT ts, m FROM {} WHERE {} ORDER BY ts", "SELECT count(*) FROM {} WHERE {}"):
+        native, cold = (connection.sql(query.format(name, condition)).to_arrow_table() for name in ("native", "cold"))
+        assert cold.equals(native)
+
+
+def test_duckdb_reads_everything(odd_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    cp.duckdb.register(connection, "of_url", odd_path)
+    rows = connection.sql("SELECT * FROM of_url").to_arrow_table()
+    assert rows["wide"].to_pylist() == odd_rows()["wide"].cast(pa.string()).to_pylist()
+    assert connection.sql("SELECT count(*) FROM of_url").fetchone() == (600,)
+    assert len(connection.sql("SELECT * FROM of_url LIMIT 5").to_arrow_table()) == 5
+    assert connection.sql("SELECT count(*) FROM of_url JOIN native USING (ts)").fetchone() == (600,)
+    plan = connection.sql("EXPLAIN SELECT i FROM of_url WHERE i > 3").fetchall()[0][1]
+    assert "ARROW_SCAN" in plan
+    assert "i>3" in plan
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "i > 2",
+        "i IN (1, 2)",
+        "i NOT IN (1, 2)",
+        "d > 1",
+        "d IS NULL",
+        "s = 'é'",
+        "s LIKE 'z%'",
+        "i + 1 > 2",
+        "b",
+        "i > 3 OR s = 'a'",
+    ],
+)
+def test_datafusion(odd: cp.sync.Table, condition: str) -> None:
+    context = datafusion.SessionContext()
+    context.register_dataset("cold", odd.to_pyarrow_dataset())
+    context.register_dataset("memory", ds.dataset(odd_rows()))
+    query = "SELECT ts, i FROM {} WHERE {} ORDER BY ts"
+    found, expected = (context.sql(query.format(name, condition)).to_arrow_table() for name in ("cold", "memory"))
+    assert found.to_pylist() == expected.to_pylist()
+    assert context.sql("SELECT count(*) FROM cold WHERE {}".replace("{}", condition)).to_pydict() == {
+        "count(*)": [len(expected)]
+    }
+
+
+@pytest.mark.parametrize("name", ["symbols", "types_all", "o3_rewrite", "column_added_after", "nanos_day"])
+def test_tables_of_questdb(name: str) -> None:
+    with cp.sync.open_table(str(GOLDEN / name / "table")) as table:
+        rows = table.scan().to_arrow()
+        assert plain(table.to_pyarrow_dataset().to_table()).equals(plain(rows))
+        batches = [batch.cast(table.to_pyarrow_dataset(nan="largest").schema) for batch in rows.to_batches()]
+        frame = pl.from_arrow(pa.Table.from_batches(batches))
+        assert isinstance(frame, pl.DataFrame)
+        assert table.lazy().collect().equals(frame)
+        connection = duckdb.connect()
+        connection.execute("SET TimeZone='UTC'")
+        cp.duckdb.register(connection, "cold", table)
+        assert connection.sql("SELECT count(*) FROM cold").fetchone() == (rows.num_rows,)
+        connection.register("memory", pa.Table.from_batches(batches))
+        narrow = [
+            field.name for field in rows.schema if field.type != pa.timestamp("ms", "UTC")
+        ]  # far years: not for DuckDB
+        found, expected = (connection.table(each).select(*narrow).to_arrow_table() for each in ("cold", "memory"))
+        assert plain(found).equals(plain(expected))
+        for column, type_ in frame.schema.items():
+            if type_ in (pl.Categorical, pl.String):
+                for condition in (pl.col(column) == "A", pl.col(column).is_in(["A", "B"]), pl.col(column) > "A"):
+                    assert table.lazy().filter(condition).collect().equals(frame.filter(condition))
+
+
+def test_a_closed_table_is_our_error(odd_path: Path) -> None:
+    with cp.sync.open_table(str(odd_path)) as table:
+        lazy, dataset = table.lazy(), table.to_pyarrow_dataset(nan="largest")
+    with pytest.raises(InvalidInputError, match="closed"):
+        dataset.to_table()
+    with pytest.raises(Exception, match="closed"):
+        lazy.collect()
+    connection = duckdb.connect()
+    connection.register("cold", dataset.filter(pc.field("i") > 1))
+    with pytest.raises(Exception, match="closed"):
+        connection.sql("SELECT * FROM cold").to_arrow_table()
+
+
+def test_a_budget_is_our_error(odd_path: Path) -> None:
+    options = cp.ReadOptions(max_requests=1)
+    with cp.sync.open_table(str(odd_path), options=options) as table:
+        with pytest.raises(cp.errors.BudgetExceededError):
+            table.to_pyarrow_dataset().to_table()
+        with pytest.raises(Exception, match="max_requests"):
+            table.lazy().collect()
+        connection = duckdb.connect()
+        cp.duckdb.register(connection, "cold", table)
+        with pytest.raises(Exception, match="max_requests"):
+            connection.sql("SELECT * FROM cold").to_arrow_table()
+
+
+def test_no_method_of_pyarrow_is_left() -> None:
+    """Those would reach into C++ that is not there."""
+    from coldparquet.dataset import TableDataset, TableScanner  # noqa: PLC0415
+
+    for ours, theirs in ((TableDataset, ds.Dataset), (TableScanner, ds.Scanner)):
+        names = {name for name in dir(theirs) if not name.startswith("_")}
+        assert names <= vars(ours).keys()
