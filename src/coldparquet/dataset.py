@@ -55,8 +55,8 @@ class EngineTable:
         return self.seen(self.table.schema)
 
     def translate(self, expression: pc.Expression | None) -> Translation:
-        """Translate a filter of the engine."""
-        return Translation(None) if expression is None else translate(expression, self.schema, self._dialect)
+        """Translate a filter of the engine. Of decimals as text only IS NULL means the same."""
+        return Translation(None) if expression is None else translate(expression, self.table.schema, self._dialect)
 
     def for_arrow(self, expression: pc.Expression) -> pc.Expression:
         """Return what pyarrow has to filter by, in place of the engine."""
