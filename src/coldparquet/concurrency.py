@@ -94,6 +94,7 @@ class BackgroundLoop:
         self._lock = threading.Lock()
         self._process_id = -1
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._finishing: set[asyncio.Task[object]] = set()
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine in the background loop and wait for its result; an interrupt cancels it."""
@@ -110,6 +111,15 @@ class BackgroundLoop:
         except BaseException:
             future.cancel()
             raise
+
+    def finish(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run what ends something, and wait for it. In the loop itself, where garbage may be collected, only begin it."""
+        if not self.is_here():
+            self.run(coroutine)
+            return
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
 
     def is_here(self) -> bool:
         """Tell whether the caller runs in this loop."""

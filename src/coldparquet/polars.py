@@ -163,7 +163,7 @@ def _translated(table: EngineTable, asked: Any) -> Translation:
         expression = asked.pyarrow_expr
     except Exception:  # noqa: BLE001 - whatever Polars could not convert, it filters by itself
         expression = None
-    return _translated_expression(table, asked.expr) if expression is None else table.translate(expression)
+    return _heard(table, asked.expr) if expression is None else table.translate(expression)
 
 
 def _joined(found: Sequence[Translation]) -> Predicate | None:
@@ -185,7 +185,7 @@ def _planned_frame(
         del batch_size
         wanted = names if with_columns is None else with_columns
         needed = list(dict.fromkeys([*wanted, *([] if residual is None else residual.meta.root_names())]))
-        limits = [most for most in (limit, n_rows if residual is None else None) if most is not None]
+        limits = [most for most in (limit, n_rows) if most is not None]
         is_asked = needed == names and limits in ([], [limit])
         scan = asked if is_asked else table.scan(needed, predicate, limit=min(limits, default=None))
         yield from _frames(table, scan, residual, wanted)
@@ -205,13 +205,12 @@ def _frame_of_polars_1(source: _Source) -> pl.LazyFrame:
     ) -> Iterator[pl.DataFrame]:
         del batch_size
         table = source.table
-        found = Translation(None) if predicate is None else _translated_expression(table, predicate)
-        residual = None if found.is_exact else predicate
-        wanted = source.schema.names() if with_columns is None else with_columns
-        needed = list(dict.fromkeys([*wanted, *([] if residual is None else residual.meta.root_names())]))
         # A limit counts rows before the filter.
-        scan = table.scan(needed, found.predicate, limit=n_rows if predicate is None else None)
-        yield from _frames(table, scan, residual, wanted)
+        found = Translation(None) if predicate is None or n_rows is not None else _heard(table, predicate)
+        wanted = source.schema.names() if with_columns is None else with_columns
+        needed = list(dict.fromkeys([*wanted, *([] if predicate is None else predicate.meta.root_names())]))
+        scan = table.scan(needed, found.predicate, limit=n_rows)
+        yield from _frames(table, scan, predicate, wanted)
 
     return register_io_source(rows, schema=lambda: source.schema, is_pure=True)
 
@@ -239,8 +238,11 @@ class _Listener(ds.Dataset):
         return iter(self.to_table(columns, filter).to_batches())
 
 
-def _translated_expression(table: EngineTable, predicate: pl.Expr) -> Translation:
-    """Translate what Polars converts for datasets alone: all of Polars 1, and lists of categories, which are text here."""
+def _heard(table: EngineTable, predicate: pl.Expr) -> Translation:
+    """Translate what Polars converts for datasets alone: all of Polars 1, and lists of categories, which are text here.
+
+    Never exact: of an AND, Polars may have kept a part.
+    """
     fields: list[Any] = list(table.schema)
     listener = _Listener(
         pa.schema(
@@ -253,4 +255,4 @@ def _translated_expression(table: EngineTable, predicate: pl.Expr) -> Translatio
         return Translation(None, str(error))
     if listener.heard is None:
         return Translation(None, "no pyarrow expression")
-    return table.translate(listener.heard)
+    return Translation(table.translate(listener.heard).predicate, "what Polars may have kept")

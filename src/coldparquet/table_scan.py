@@ -241,10 +241,14 @@ class Scan:
             batches = [batch async for batch in stream]
         return await asyncio.get_running_loop().run_in_executor(self.executor, concatenate, batches, self.schema)
 
-    async def to_pandas(self) -> pd.DataFrame:
-        """Read all rows into a pandas data frame. Requests: those of the plan."""
+    async def to_pandas(self, /, **keywords: Any) -> pd.DataFrame:
+        """Read all rows into a pandas data frame. Requests: those of the plan.
+
+        Args:
+            keywords: Those of ``pyarrow.Table.to_pandas``, such as ``types_mapper=pandas.ArrowDtype``.
+        """
         table = await self.to_arrow()
-        return await asyncio.to_thread(table.to_pandas)
+        return await asyncio.to_thread(table.to_pandas, **keywords)
 
     async def to_polars(self) -> pl.DataFrame:
         """Read all rows into a Polars data frame. Requests: those of the plan."""

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from coldparquet_bench import (
+    engines,
     full_scan,
     goals,
     late_materialisation,
@@ -106,6 +107,13 @@ WORKLOADS: dict[str, Workload] = {
             title="late materialisation, where it pays and where not",
             full=(late_materialisation.benchmark,),
             small=(partial(late_materialisation.benchmark, rows=_SMALL_DAY_ROWS),),
+        ),
+        Workload(
+            name="engines",
+            title="Polars, DuckDB and pyarrow on the files, and on our table",
+            full=(engines.benchmark,),
+            small=(partial(engines.benchmark, days=30, rows=4_000),),
+            is_default=False,  # it compares engines with themselves
         ),
         Workload(
             name="index",

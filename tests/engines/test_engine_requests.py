@@ -128,7 +128,7 @@ STOPS_EARLY: dict[str, tuple[Callable[[cp.sync.Table], Any], int]] = {
     "DuckDB: LIMIT": (lambda table: _in_duckdb(table, "SELECT * FROM trades LIMIT 5"), 3),
     "DuckDB: WHERE, LIMIT": (lambda table: _in_duckdb(table, "SELECT * FROM trades WHERE price >= 0 LIMIT 5"), 3),
     "Polars: head": (lambda table: table.lazy().head(5).collect().height, 1),
-    "Polars: filter, head": (lambda table: table.lazy().filter(pl.col("price") >= 0).head(5).collect().height, 3),
+    "Polars: filter, head": (lambda table: table.lazy().filter(pl.col("price") >= 0).head(5).collect().height, 16),
     "pyarrow: head": (lambda table: table.to_pyarrow_dataset().head(5).num_rows, 1),
     "pyarrow: filter, head": (
         lambda table: table.to_pyarrow_dataset().head(5, filter=pc.field("price") >= 0).num_rows,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import pickle
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -175,12 +176,12 @@ def test_duckdb_reads_everything(odd_path: Path, connection: duckdb.DuckDBPyConn
     cp.duckdb.register(connection, "of_url", odd_path)
     rows = connection.sql("SELECT * FROM of_url").to_arrow_table()
     assert rows["wide"].to_pylist() == odd_rows()["wide"].cast(pa.string()).to_pylist()
-    assert connection.sql("SELECT count(*) FROM of_url").fetchone() == (600,)
+    assert connection.sql("SELECT count(*) FROM of_url").fetchall() == [(600,)]
     assert len(connection.sql("SELECT * FROM of_url LIMIT 5").to_arrow_table()) == 5
-    assert connection.sql("SELECT count(*) FROM of_url JOIN native USING (ts)").fetchone() == (600,)
+    assert connection.sql("SELECT count(*) FROM of_url JOIN native USING (ts)").fetchall() == [(600,)]
     plan = connection.sql("EXPLAIN SELECT i FROM of_url WHERE i > 3").fetchall()[0][1]
     assert "ARROW_SCAN" in plan
-    assert "i>3" in plan
+    assert "i>3" in re.sub('[ "]', "", plan)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +223,7 @@ def test_tables_of_questdb(name: str) -> None:
         connection = duckdb.connect()
         connection.execute("SET TimeZone='UTC'")
         cp.duckdb.register(connection, "cold", table)
-        assert connection.sql("SELECT count(*) FROM cold").fetchone() == (rows.num_rows,)
+        assert connection.sql("SELECT count(*) FROM cold").fetchall() == [(rows.num_rows,)]
         connection.register("memory", pa.Table.from_batches(batches))
         narrow = [
             field.name for field in rows.schema if field.type != pa.timestamp("ms", "UTC")

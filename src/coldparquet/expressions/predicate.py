@@ -58,10 +58,12 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """Whether ``is_in`` is false for NULL, as in Arrow; else it is NULL, as in SQL."""
     zeros_differ: bool = True
     """Whether ``is_in`` tells -0.0 from 0.0."""
+    rounds_times: bool = False
+    """Whether a time of one unit may equal several of a finer one."""
 
 
 ARROW = Dialect()
-POLARS = Dialect(nan_is_largest=True, null_is_in_no_list=False, zeros_differ=False)
+POLARS = Dialect(nan_is_largest=True, null_is_in_no_list=False, zeros_differ=False, rounds_times=True)
 DUCKDB = Dialect(nan_is_largest=True, zeros_differ=False)
 
 
@@ -285,7 +287,13 @@ class _Translator:
         self._check_comparable(name)
         if not scalar.is_valid:
             return None
-        value = _literal_of(type_, scalar)
+        is_rounded = (
+            self._dialect.rounds_times
+            and pa.types.is_timestamp(type_)
+            and pa.types.is_timestamp(given)
+            and type_.unit != given.unit
+        )
+        value = None if is_rounded else _literal_of(type_, scalar)
         if value is None:
             raise _NoTranslationError(f"a comparison of {name!r}, which is {type_}, with {scalar.as_py()!r} as {given}")
         return value

@@ -392,4 +392,4 @@ def blocking_batches(stream: AsyncBatches) -> Generator[pa.RecordBatch, None, No
         while (batch := background.run(stream.next_batch())) is not None:
             yield batch
     finally:
-        background.run(stream.aclose())
+        background.finish(stream.aclose())
