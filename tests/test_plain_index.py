@@ -105,6 +105,7 @@ async def ask(server: ColdStoreServer, path: str, where: str | None, *, is_count
     return answer, Asked(server)
 
 
+@pytest.mark.slow
 async def test_a_year_of_small_days(tmp_path: Path) -> None:
     await write_small_days(tmp_path / "bucket")
     with ColdStoreServer(tmp_path) as server:

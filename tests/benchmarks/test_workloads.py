@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from coldparquet.cli.commands import app
 from coldparquet.records import replace
 from coldparquet_bench import (
+    engines,
     goals,
     late_materialisation,
     needle,
@@ -72,6 +73,18 @@ def test_a_year(tmp_path: Path) -> None:
     newest = results[year_of_trades.TAIL][OURS].first
     data = {r.path for r in newest.log if r.operation == "GetObject" and r.path.endswith(".parquet")}
     assert data == {f"{BUCKET}/{year_of_trades.TABLE}/2024-03-30/data.parquet"}
+
+
+@pytest.mark.slow
+def test_engines_on_the_files_and_on_our_table(tmp_path: Path) -> None:
+    names = [name for engine in ("Polars", "DuckDB", "pyarrow") for name in (engine, f"{OURS} in {engine}")]
+    bench = engines.benchmark(days=30, rows=4_000)
+    bench = replace(bench, questions={engines.HOUR: bench.questions[engines.HOUR]})
+    [results] = run(bench, rounds=1, directory=tmp_path).values()
+    assert list(results) == [*names[1::-1], *names[3:1:-1], *names[5:3:-1]]
+    for engine in ("Polars", "DuckDB", "pyarrow"):
+        assert results[f"{OURS} in {engine}"].first.requests <= 10
+        assert results[engine].first.requests > 30
 
 
 def test_a_needle_takes_data_of_its_own_partition_alone(tmp_path: Path) -> None:

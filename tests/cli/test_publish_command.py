@@ -67,6 +67,7 @@ def test_dry_run_then_first_then_update_then_nothing(run: Run, table: Path, tmp_
     assert "2 old versions removed: 2024-01-01.2, _published.v3-" in purged.stdout
 
 
+@pytest.mark.slow
 def test_rows_that_stay_behind_are_told_by_exit_status_and_copy(run: Run, table: Path, tmp_path: Path) -> None:
     target = tmp_path / "published"
     for flags in (("--dry-run",), (), ("--json",)):

@@ -24,7 +24,7 @@ from tests.support.small_tables import trades_of
 
 DAYS, ROWS = 120, 2_000
 FROM, TO = dt.datetime(2024, 4, 10, 2, tzinfo=dt.UTC), dt.datetime(2024, 4, 10, 3, tzinfo=dt.UTC)
-HOUR = "ts >= TIMESTAMPTZ '2024-04-10 02:00:00+00' AND ts < TIMESTAMPTZ '2024-04-10 03:00:00+00' AND symbol IN ('BTC', 'XRP')"
+_HOUR_IN_SQL = "SELECT ts, price FROM trades WHERE ts >= TIMESTAMPTZ '2024-04-10 02:00:00+00' AND ts < TIMESTAMPTZ '2024-04-10 03:00:00+00' AND symbol IN ('BTC', 'XRP')"
 _IN_ARROW = (pc.field("ts") >= FROM) & (pc.field("ts") < TO) & pc.field("symbol").isin(["BTC", "XRP"])
 _IN_POLARS = (pl.col("ts") >= FROM, pl.col("ts") < TO, pl.col("symbol").is_in(["BTC", "XRP"]))
 EXPECTED_ROWS = trades_of(40, ROWS).filter(_IN_ARROW).num_rows
@@ -68,17 +68,13 @@ def by_polars(table: cp.sync.Table) -> int:
 
 
 def by_duckdb(table: cp.sync.Table) -> int:
-    return _in_duckdb(table, f"SELECT ts, price FROM trades WHERE {HOUR}")
+    return _in_duckdb(table, _HOUR_IN_SQL)
 
 
 def by_datafusion(table: cp.sync.Table) -> int:
     context = datafusion.SessionContext()
     context.register_dataset("trades", table.to_pyarrow_dataset())
-    return (
-        context.sql(f"SELECT ts, price FROM trades WHERE {HOUR.replace('TIMESTAMPTZ', 'TIMESTAMP')}")
-        .to_arrow_table()
-        .num_rows
-    )
+    return context.sql(_HOUR_IN_SQL.replace("TIMESTAMPTZ", "TIMESTAMP")).to_arrow_table().num_rows
 
 
 def _in_duckdb(table: cp.sync.Table, query: str) -> int:
@@ -101,12 +97,19 @@ def test_an_hour_of_one_day(server: ColdStoreServer, ask: Callable[[cp.sync.Tabl
         assert len(server.requests) == before
 
 
+def _counted_by_datafusion(table: cp.sync.Table) -> int:
+    context = datafusion.SessionContext()
+    context.register_dataset("trades", table.to_pyarrow_dataset())
+    counted: dict[str, list[int]] = context.sql("SELECT count(*) AS n FROM trades").to_pydict()
+    return counted["n"][0]
+
+
 @pytest.mark.parametrize(
     "count",
     [
         lambda table: table.to_pyarrow_dataset().count_rows(),
         lambda table: table.scan([]).to_arrow().num_rows,
-        lambda table: _counted_by_datafusion(table),
+        _counted_by_datafusion,
     ],
     ids=["pyarrow", "scan([])", "DataFusion"],
 )
@@ -115,13 +118,6 @@ def test_counting_reads_no_data(server: ColdStoreServer, count: Callable[[cp.syn
         assert count(table) == DAYS * ROWS
         assert not any(request.path.endswith("data.parquet") and request.method == "GET" for request in server.requests)
         assert len(server.requests) <= 8
-
-
-def _counted_by_datafusion(table: cp.sync.Table) -> int:
-    context = datafusion.SessionContext()
-    context.register_dataset("trades", table.to_pyarrow_dataset())
-    counted: dict[str, list[int]] = context.sql("SELECT count(*) AS n FROM trades").to_pydict()
-    return counted["n"][0]
 
 
 STOPS_EARLY: dict[str, tuple[Callable[[cp.sync.Table], Any], int]] = {

@@ -91,6 +91,7 @@ async def test_partitions_that_do_not_count_are_not_converted_as_plain_files(tmp
     assert not (tmp_path / "to").exists()
 
 
+@pytest.mark.slow
 async def test_a_dry_run_knows_what_a_table_cannot_be_made_of(tmp_path: Path) -> None:
     source = write_rows(tmp_path / "files" / "a.parquet").parent
     wrong: list[tuple[str, tuple[str, ...], str]] = [

@@ -139,6 +139,7 @@ async def test_one_table_that_cannot_be_published(tmp_path: Path) -> None:
     assert_same_rows(await rows_of(tmp_path / "published" / good.name), expected_rows(good.name))
 
 
+@pytest.mark.slow
 async def test_conversion_to_parquet_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coldparquet.write.convert._PART_ROWS", 50)
     lake = make_lake(tmp_path, "interval_day", "interval_hour")
@@ -226,6 +227,7 @@ async def test_a_conversion_removes_nothing_that_no_conversion_has_left(tmp_path
         assert contents_of(destination) == before
 
 
+@pytest.mark.slow
 async def test_no_column_of_parquet_files_is_left_out(tmp_path: Path) -> None:
     source = tmp_path / "source"
     for year in (2023, 2024):

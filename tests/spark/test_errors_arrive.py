@@ -194,6 +194,7 @@ def test_of_a_write_in_spark(failing: SparkSession, tmp_path: Path, callback: st
     assert not (tmp_path / "new" / "_txn").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_query_that_cannot_be_planned_counts_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """An order of booleans is not supported, which was taken for a table without rows."""

@@ -78,6 +78,7 @@ def found_by(frames: Iterable[DataFrame]) -> list[str]:
     return in_any_order(columns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("session", ["spark", "spark_without_pushdown"])
 def test_conditions(session: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     spark: SparkSession = request.getfixturevalue(session)

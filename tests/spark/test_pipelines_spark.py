@@ -62,6 +62,7 @@ def test_the_command_takes_the_session_that_is_there(tmp_path: Path) -> None:
     assert (report["engine"], report["partition_actions"]) == ("spark", {"written": partition_count("interval_day")})
 
 
+@pytest.mark.slow
 async def test_conversion_on_spark(tmp_path: Path, spark: SparkSession) -> None:
     source = tmp_path / "plain"
     source.mkdir()

@@ -153,6 +153,7 @@ def test_modes_of_save_that_spark_refuses(spark: SparkSession, table: Path, tmp_
     assert expected_prices(tmp_path / "saved") == expected_prices(table)
 
 
+@pytest.mark.slow
 def test_errors_are_the_librarys_own(spark: SparkSession, table: Path, tmp_path: Path) -> None:
     changing = copy_parquet_partitions("interval_day", tmp_path)
     planned = load(spark, changing)

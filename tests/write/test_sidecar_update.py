@@ -145,6 +145,7 @@ class History:
             self.snapshots[update.committed_size_bytes] = changed(content, change, anchor.bloom_columns)
 
 
+@pytest.mark.slow
 @given(data=st.data(), first=contents())
 def test_any_history_equals_its_model(data: st.DataObject, first: SidecarContent) -> None:
     """Creates, appends, replacements, token-only appends, crashes before the commit and torn writes, in any order."""

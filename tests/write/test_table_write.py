@@ -202,6 +202,7 @@ batches_of_moments = st.lists(st.lists(moments, max_size=12), min_size=1, max_si
 writes = st.lists(st.tuples(st.sampled_from(["append", "overwrite"]), batches_of_moments), min_size=1, max_size=3)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(writes=writes, memory_limit_bytes=st.sampled_from([1, 400, 1 << 20]), row_group_rows=st.integers(1, 9))
 async def test_any_rows_in_any_batches_in_any_mode(

@@ -245,6 +245,7 @@ def _tables(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns)
 
 
+@pytest.mark.slow
 @given(
     rows=_tables(),
     row_group_rows=st.integers(1, 70),
