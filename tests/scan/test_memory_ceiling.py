@@ -233,7 +233,7 @@ async def test_memory_of_batches_is_given_back_as_they_are_taken(numbers: bytes,
     assert rows == ROW_GROUPS * ROW_GROUP_ROWS
 
 
-# --- Memory and request slots: granted in the order of turns, given back whatever happens -----------------------------
+# --- Memory and request slots: granted in the order of ranks, given back whatever happens -----------------------------
 
 
 async def settle() -> None:
@@ -241,14 +241,14 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def take(room: Quota, amount: int, turn: int, granted: list[int]) -> None:
-    await room.take(amount, turn=turn)
-    granted.append(turn)
+async def take(room: Quota, amount: int, rank: int, granted: list[int]) -> None:
+    await room.take(amount, rank=rank)
+    granted.append(rank)
 
 
 async def test_what_fits_is_granted_and_the_rest_waits_for_what_is_given_back() -> None:
     room, granted = Quota(10), list[int]()
-    tasks = [asyncio.create_task(take(room, 5, turn, granted)) for turn in range(4)]
+    tasks = [asyncio.create_task(take(room, 5, rank, granted)) for rank in range(4)]
     await settle()
     assert granted == [0, 1]
     room.hold(-5)
@@ -259,15 +259,15 @@ async def test_what_fits_is_granted_and_the_rest_waits_for_what_is_given_back() 
     assert room.most_held == 10
 
 
-async def test_the_earliest_turn_comes_first_and_small_claims_do_not_overtake_it() -> None:
+async def test_the_earliest_rank_comes_first_and_small_claims_do_not_overtake_it() -> None:
     room, granted = Quota(10), list[int]()
-    await room.take(8, turn=0)
-    tasks = [asyncio.create_task(take(room, amount, turn, granted)) for amount, turn in ((9, 2), (1, 3), (3, 1))]
+    await room.take(8, rank=0)
+    tasks = [asyncio.create_task(take(room, amount, rank, granted)) for amount, rank in ((9, 2), (1, 3), (3, 1))]
     await settle()
     assert granted == []
     room.hold(-8)
     await settle()
-    assert granted == [1], "turn 3 would fit, but turn 2 would wait the longer for it"
+    assert granted == [1], "rank 3 would fit, but rank 2 would wait the longer for it"
     room.hold(-3)
     await settle()
     assert granted == [1, 2, 3]
@@ -276,8 +276,8 @@ async def test_the_earliest_turn_comes_first_and_small_claims_do_not_overtake_it
 
 async def test_a_task_that_is_waited_for_goes_on_whatever_is_held() -> None:
     room, granted = Quota(10), list[int]()
-    await room.take(10, turn=0)
-    tasks = [asyncio.create_task(take(room, 100, turn, granted)) for turn in (1, 2, 3)]
+    await room.take(10, rank=0)
+    tasks = [asyncio.create_task(take(room, 100, rank, granted)) for rank in (1, 2, 3)]
     await settle()
     assert granted == []
     room.hurry(2)
@@ -289,7 +289,7 @@ async def test_a_task_that_is_waited_for_goes_on_whatever_is_held() -> None:
 
 async def test_a_claim_that_is_cancelled_holds_nothing_and_lets_others_pass() -> None:
     room, granted = Quota(10), list[int]()
-    await room.take(6, turn=0)
+    await room.take(6, rank=0)
     large = asyncio.create_task(take(room, 10, 1, granted))
     small = asyncio.create_task(take(room, 4, 2, granted))
     await settle()
@@ -301,20 +301,20 @@ async def test_a_claim_that_is_cancelled_holds_nothing_and_lets_others_pass() ->
 
 async def test_a_claim_that_is_granted_and_cancelled_at_once_holds_nothing() -> None:
     room, granted = Quota(10), list[int]()
-    await room.take(10, turn=0)
+    await room.take(10, rank=0)
     unlucky = asyncio.create_task(take(room, 10, 1, granted))
     await settle()
     room.hurry(1)
     unlucky.cancel()
     await asyncio.gather(unlucky, return_exceptions=True)
     room.hold(-10)
-    await asyncio.wait_for(room.take(10, turn=2), timeout=60)
+    await asyncio.wait_for(room.take(10, rank=2), timeout=60)
     assert granted == []
 
 
 async def test_memory_given_back_and_taken_in_the_same_breath_is_not_granted_in_between() -> None:
     room, granted = Quota(10), list[int]()
-    await room.take(10, turn=0)
+    await room.take(10, rank=0)
     waiting = asyncio.create_task(take(room, 4, 1, granted))
     await settle()
     room.hold(-10)
@@ -328,14 +328,14 @@ async def test_memory_given_back_and_taken_in_the_same_breath_is_not_granted_in_
 
 async def test_a_holding_gives_everything_back_and_takes_no_more() -> None:
     room = Quota(10)
-    holding = Lease(room, turn=0)
+    holding = Lease(room, rank=0)
     await holding.take(4)
     holding.hold(3)
     holding.keep(5)
     holding.release()
     holding.hold(7)
     await holding.take(2)
-    await asyncio.wait_for(room.take(10, turn=1), timeout=60)
+    await asyncio.wait_for(room.take(10, rank=1), timeout=60)
 
 
 @given(
@@ -346,19 +346,19 @@ async def test_a_holding_gives_everything_back_and_takes_no_more() -> None:
 def test_no_claim_waits_for_ever_and_the_limit_holds_without_hurry(
     limit: int, claims: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    claims = [(min(amount, limit), turn) for amount, turn in claims]
+    claims = [(min(amount, limit), rank) for amount, rank in claims]
 
     async def scenario() -> None:
         room = Quota(limit)
 
-        async def use(amount: int, turn: int) -> None:
-            await room.take(amount, turn=turn)
+        async def use(amount: int, rank: int) -> None:
+            await room.take(amount, rank=rank)
             try:
                 await asyncio.sleep(0)
             finally:
                 room.hold(-amount)
 
-        tasks = [asyncio.create_task(use(amount, turn)) for amount, turn in claims]
+        tasks = [asyncio.create_task(use(amount, rank)) for amount, rank in claims]
         for task in tasks:
             if data.draw(st.booleans()):
                 await asyncio.sleep(0)
@@ -366,7 +366,7 @@ def test_no_claim_waits_for_ever_and_the_limit_holds_without_hurry(
                 task.cancel()
         await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), timeout=60)
         assert room.most_held <= limit
-        await asyncio.wait_for(room.take(limit, turn=99), timeout=60)
+        await asyncio.wait_for(room.take(limit, rank=99), timeout=60)
 
     asyncio.run(scenario())
 
@@ -511,7 +511,7 @@ async def test_every_byte_arrives_whenever_answers_come_and_all_memory_comes_bac
     for position in range(wanted):
         if position == wanted // 2:
             fetches.leave_out(wanted)
-        memory = Lease(room, turn=position)
+        memory = Lease(room, rank=position)
         gathering, new = fetches.join(position, memory)
         begun.append((gathering, memory, reads[position]))
         under_way += new
@@ -529,7 +529,7 @@ async def test_every_byte_arrives_whenever_answers_come_and_all_memory_comes_bac
         gathering.drop()
         memory.release()
     asyncio.get_running_loop().call_soon(lambda: None)
-    last = asyncio.create_task(room.take(1, turn=0))
+    last = asyncio.create_task(room.take(1, rank=0))
     await asyncio.wait_for(last, timeout=1)  # nothing else is held
 
 
@@ -543,9 +543,9 @@ async def test_what_failed_fails_for_those_who_begin_later() -> None:
     request = PlannedRequest(partition_index=0, path="p", byte_range=ByteRange(0, 20), reason="")
     room = Quota(1)
     fetches = PartitionFetches([request], [[(0, 10)], [(10, 20)]], room)  # type: ignore[list-item]
-    first, [fetch] = fetches.join(0, Lease(room, turn=0))
+    first, [fetch] = fetches.join(0, Lease(room, rank=0))
     fetch.fail(ValueError("gone"))
-    second, new = fetches.join(1, Lease(room, turn=1))
+    second, new = fetches.join(1, Lease(room, rank=1))
     assert new == []
     for gathering in (first, second):
         with pytest.raises(ValueError, match="gone"):

@@ -163,20 +163,20 @@ async def test_a_shared_answer_counts_once_until_the_last_row_group_has_done_wit
         partition_index=0, path="day/data.parquet", byte_range=ByteRange(50, 50 + 3 * MIB), reason="row groups"
     )
     fetches = PartitionFetches([request], reads, room)
-    first, [fetch] = fetches.join(0, Lease(room, turn=0))  # the turn of the others has not come
+    first, [fetch] = fetches.join(0, Lease(room, rank=0))  # the rank of the others has not come
     fetch.distribute(answer)
     await first.complete()
     buffer: Any = first.take_buffer()
     assert buffer == ("first", answer, 50)
     assert room.most_held == len(answer)
     first.drop()
-    second, new = fetches.join(1, Lease(room, turn=1))
+    second, new = fetches.join(1, Lease(room, rank=1))
     assert new == []
     await second.complete()
     buffer = second.take_buffer()
     assert buffer == ("second", answer, 50)
     fetches.leave_out(2)
-    later = asyncio.create_task(room.take(3 * MIB, turn=9))
+    later = asyncio.create_task(room.take(3 * MIB, rank=9))
     await asyncio.sleep(0)
     assert not later.done()
     second.drop()

@@ -174,7 +174,7 @@ async def test_requests_for_the_same_range_share_one_answer() -> None:
     gate = Gate(QuotingStore({PATH: CONTENT}))
     setting = Setting(gate)
     store = setting.reader()
-    tasks = [asyncio.create_task(store.get(request(0, 100, turn=turn))) for turn in range(5)]
+    tasks = [asyncio.create_task(store.get(request(0, 100, rank=rank))) for rank in range(5)]
     await asyncio.sleep(0)
     gate.open.set()
     answers = await asyncio.gather(*tasks)

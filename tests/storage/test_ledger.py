@@ -18,10 +18,10 @@ from coldparquet.storage.log import (
     KEPT_RECORDS,
     Ledger,
     RequestRecord,
+    SlotWait,
     SpeedMeter,
     SpeedSamples,
     TraceStore,
-    Turn,
     current_ledger,
     note_answer,
     note_cache_hit,
@@ -95,9 +95,9 @@ async def test_a_request_says_how_long_it_waited_and_the_next_attempt_since_when
     now_s = 100.0
     monkeypatch.setattr("coldparquet.storage.log.monotonic", lambda: now_s)
     store = TraceStore(MemoryStore({"t/x": CONTENT}))
-    with Turn():
+    with SlotWait():
         now_s = 102.0
-        with Turn():
+        with SlotWait():
             now_s = 102.5
             await store.get(request())
         now_s = 103.5
@@ -108,7 +108,7 @@ async def test_a_request_says_how_long_it_waited_and_the_next_attempt_since_when
 
 async def test_a_hedge_has_not_waited() -> None:
     store = TraceStore(Answering())
-    with Turn():
+    with SlotWait():
         await asyncio.gather(store.get(request()), store.get(request(is_hedge=True)))
     waited_s = {record.is_hedge: record.waited_s for record in store.records}
     assert waited_s[False] > waited_s[True] == 0.0

@@ -168,10 +168,10 @@ async def test_the_rows_that_are_needed_first_are_requested_first() -> None:
     inner = Gated()
     trace = TraceStore(inner)
     store = LimitedStore(trace, max_concurrency=1)
-    turns = [0, 5, 3, 9, 3, 0]
+    ranks = [0, 5, 3, 9, 3, 0]
     tasks = [
-        asyncio.create_task(store.get(replace(request_for("table/x", ByteRange(0, place)), turn=turn)))
-        for place, turn in enumerate(turns, start=1)
+        asyncio.create_task(store.get(replace(request_for("table/x", ByteRange(0, place)), rank=rank)))
+        for place, rank in enumerate(ranks, start=1)
     ]
     await settle()
     inner.gate.set()
@@ -218,7 +218,7 @@ async def test_cancelling_and_failing_anywhere_leaves_no_slot_behind(seed: int) 
     in_flight = InFlightLimit(max_requests=3, max_bytes=100)
     store = LimitedStore(Busy({"x": CONTENT}), max_concurrency=3, in_flight=in_flight)
     requests = [
-        replace(request_for("x", ByteRange(0, chance.randrange(1, 120))), turn=chance.randrange(5)) for _ in range(60)
+        replace(request_for("x", ByteRange(0, chance.randrange(1, 120))), rank=chance.randrange(5)) for _ in range(60)
     ]
     tasks = [asyncio.create_task(store.get(request)) for request in requests]
     while not all(task.done() for task in tasks):
@@ -233,20 +233,20 @@ async def test_cancelling_and_failing_anywhere_leaves_no_slot_behind(seed: int) 
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_a_question_with_late_turns_is_not_overtaken_by_others_forever() -> None:
+async def test_a_question_with_late_ranks_is_not_overtaken_by_others_forever() -> None:
     limit = InFlightLimit(max_requests=1, max_bytes=1_000)
     await limit.enter(10)
     admitted: list[str] = []
 
-    async def wait(question: str, turn: int) -> None:
-        await limit.enter(10, turn=turn, question=question)
-        admitted.append(f"{question}{turn}")
+    async def wait(question: str, rank: int) -> None:
+        await limit.enter(10, rank=rank, question=question)
+        admitted.append(f"{question}{rank}")
         limit.leave(10, sent_in=0, error=None)
 
     order = [("export", 500), ("short", 0), ("export", 400), ("short", 1), ("export", 450)]
-    waiting = [asyncio.create_task(wait(question, turn)) for question, turn in order]
+    waiting = [asyncio.create_task(wait(question, rank)) for question, rank in order]
     await asyncio.sleep(0)
     limit.leave(10, sent_in=0, error=None)
     await asyncio.gather(*waiting)
-    # Places go by arrival; each question fills its own by turns.
+    # Places go by arrival; each question fills its own by ranks.
     assert admitted == ["export400", "short0", "export450", "short1", "export500"]

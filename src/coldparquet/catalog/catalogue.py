@@ -56,7 +56,7 @@ class Catalogue:
         self._listed = listed or ListedObjects(store, versions=store.versions)
         self.blooms = PackedBlooms(file, store)
         """The bloom filters of the catalogue."""
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
         """Held while the metadata of many partitions is read, so that no other task reads the same."""
 
     @property

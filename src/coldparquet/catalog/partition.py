@@ -552,7 +552,7 @@ async def read_packed(partitions: Sequence[Partition]) -> None:
     for catalogue in {partition.catalogue for partition in partitions}:
         if catalogue is None:
             continue
-        async with catalogue.turn:
+        async with catalogue.lock:
             unread = [partition for partition in partitions if partition.catalogue is catalogue]
             with metadata_requests() as requests:
                 found = await catalogue.look_up([partition.location for partition in unread])

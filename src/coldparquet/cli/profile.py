@@ -46,7 +46,7 @@ _STYLES: dict[RequestKind, str] = {
 def waterfall(records: Sequence[RequestRecord], *, width: int, max_lines: int) -> RichTable:
     """Draw requests in the order in which they were sent.
 
-    Dots: waiting for a turn; a shaded bar: until the first byte, where that is known; a full one: until the last.
+    Dots: waiting for a slot; a shaded bar: until the first byte, where that is known; a full one: until the last.
     """
     bar_width = max(8, min(int(width * _BAR_SHARE), width - _PURPOSE_WIDTH - 3 * (_NUMBER_WIDTH + 2) - 2))
     table = lines_table(width=width)
@@ -129,7 +129,7 @@ def _print_profile(report: ScanReport) -> None:
     console.print(waterfall(report.records, width=width, max_lines=_MOST_LINES), soft_wrap=True)
     console.print()
     console.print(_summary(report), soft_wrap=True)
-    console.print(Text("░ until the first byte  █ until the last  · waiting for a turn", style="dim"))
+    console.print(Text("░ until the first byte  █ until the last  · waiting for a slot", style="dim"))
 
 
 def _summary(report: ScanReport) -> RichTable:

@@ -1,4 +1,4 @@
-"""Requests over time as SVG: one line each, from when it began to wait for its turn until its last byte."""
+"""Requests over time as SVG: one line each, from when it began to wait for a slot until its last byte."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _legend(records: Sequence[RequestRecord], y: int) -> Iterator[str]:
             yield f'<rect class="{kind}" x="{x}" y="{y - 9}" width="10" height="10" rx="1.5"/>'
             yield f'<text class="faint" x="{x + 15}" y="{y}">{kind}</text>'
             x += 34 + 6.4 * len(kind)
-    remark = "pale: until the first byte; dotted: waiting for a turn"
+    remark = "pale: until the first byte; dotted: waiting for a slot"
     yield f'<text class="faint" x="{x + 6}" y="{y}">{remark}</text>'
 
 

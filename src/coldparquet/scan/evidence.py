@@ -50,7 +50,7 @@ class BloomCopies:
         self._catalogue = question.snapshot.catalogue
         self._drafts = [draft for draft in drafts if isinstance(draft, ParquetDraft)]
         self._stripes = stripes
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._is_done = False
         self.notes: tuple[str, ...] = ()
         """Why the catalogue could not be read."""
@@ -62,7 +62,7 @@ class BloomCopies:
         """
         if not self._catalogue.blooms.are_there:
             return
-        async with self._turn:
+        async with self._lock:
             if self._is_done:
                 return
             probes, asked = {}, []

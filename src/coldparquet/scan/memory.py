@@ -1,4 +1,4 @@
-"""Enforces the memory limit of a scan: grants leases in turn, by estimates that learn from decoded sizes."""
+"""Enforces the memory limit of a scan: grants leases in order of rank, by estimates that learn from decoded sizes."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class DecodedSizes:
 
 @dataclass(order=True, slots=True)
 class _Claim:
-    turn: int
+    rank: int
     number: int
-    """Among claims of the same turn, the earlier one comes first."""
+    """Among claims of the same rank, the earlier one comes first."""
     amount: int = field(compare=False)
     granted: asyncio.Future[None] = field(compare=False)
 
@@ -53,7 +53,7 @@ class _Claim:
 class Quota:
     """An amount that may be held at once, and the claims that wait for it.
 
-    The turn of a claim is the position of its row group in consumption order. The claim with the lowest turn is granted
+    The rank of a claim is the position of its row group in consumption order. The claim with the lowest rank is granted
     first. While it does not fit, all claims behind it wait, even smaller ones: otherwise they could block the row group
     that is needed next forever.
 
@@ -65,7 +65,7 @@ class Quota:
         self._limit = limit
         self._held = 0
         self._most_held = 0
-        self._urgent_turn = -1
+        self._urgent_rank = -1
         self._claims: list[_Claim] = []
         """A heap. Claims that were given up stay in it until they come first."""
         self._numbers = count()
@@ -80,9 +80,9 @@ class Quota:
         """Whether any claim waits."""
         return bool(self._claims)
 
-    async def take(self, amount: int, *, turn: int) -> None:
+    async def take(self, amount: int, *, rank: int) -> None:
         """Wait until the amount fits, and hold it. A cancelled call holds nothing."""
-        claim = _Claim(turn, next(self._numbers), amount, asyncio.get_running_loop().create_future())
+        claim = _Claim(rank, next(self._numbers), amount, asyncio.get_running_loop().create_future())
         heapq.heappush(self._claims, claim)
         self._grant()
         try:
@@ -101,16 +101,16 @@ class Quota:
             # Deferred: the caller that gives an answer's memory back holds that of its copies right afterwards.
             asyncio.get_running_loop().call_soon(self._grant)
 
-    def hurry(self, turn: int) -> None:
-        """Grant claims up to this turn from now on, even beyond the limit: the consumer waits for them."""
-        self._urgent_turn = max(self._urgent_turn, turn)
+    def hurry(self, rank: int) -> None:
+        """Grant claims up to this rank from now on, even beyond the limit: the consumer waits for them."""
+        self._urgent_rank = max(self._urgent_rank, rank)
         self._grant()
 
     def _grant(self) -> None:
         while self._claims:
             first = self._claims[0]
             if not first.granted.done():
-                if self._held + first.amount > self._limit and first.turn > self._urgent_turn:
+                if self._held + first.amount > self._limit and first.rank > self._urgent_rank:
                     return
                 self.hold(first.amount)
                 first.granted.set_result(None)
@@ -122,18 +122,18 @@ class Lease:
 
     Args:
         room: The quota.
-        turn: Turn of the row group.
+        rank: Rank of the row group.
     """
 
-    def __init__(self, room: Quota, *, turn: int) -> None:
+    def __init__(self, room: Quota, *, rank: int) -> None:
         self.room = room
-        self._turn = turn
+        self._rank = rank
         self._amount = 0
         self._is_released = False
 
     async def take(self, amount: int) -> None:
         """Wait until the amount fits, and hold it."""
-        await self.room.take(amount, turn=self._turn)
+        await self.room.take(amount, rank=self._rank)
         if self._is_released:
             self.room.hold(-amount)
         else:

@@ -275,7 +275,7 @@ async def _read_packed_and_blooms(question: Question, window: Sequence[Partition
     :meth:`coldparquet.catalog.packed.PackedBlooms.fetch_ahead` for the filters that the question probes.
     """
     catalogue = question.snapshot.catalogue
-    async with catalogue.turn:
+    async with catalogue.lock:
         # Partitions that are unchanged since an earlier state have the catalogue of that state.
         unread = [partition for partition in window if partition.catalogue is catalogue]
         wanted = catalogue.wanted([partition.location for partition in unread])

@@ -122,7 +122,7 @@ class ScanStatistics:
     decode_s: float
     """Time that threads spent decoding, in total."""
     waited_s: float
-    """Time that requests waited for their turn, in total."""
+    """Time that requests waited for a slot, in total."""
     elapsed_s: float
     """Duration of the scan, pauses of a slow consumer included."""
     physical_limit_s: float

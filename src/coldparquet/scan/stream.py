@@ -260,10 +260,10 @@ class BatchStream:
                 raise self._problem
             return None
         work = self._waiting[0]
-        self._consumed_row_groups = work.turn
+        self._consumed_row_groups = work.rank
         self._progress.set()
-        self._means.fetched.hurry(work.turn)
-        self._means.decoded.hurry(work.turn)
+        self._means.fetched.hurry(work.rank)
+        self._means.decoded.hurry(work.rank)
         await asyncio.wait([work.rows])  # a cancelled caller must not take the rows from the next one
         self._check_open()  # another task may have closed the stream, which is no reason to cancel this one
         rows = work.rows.result()
@@ -301,14 +301,14 @@ class BatchStream:
     def _works(self) -> Iterator[RowGroupWork]:
         """Make the work of one row group after the other, each shortly before it starts."""
         plan = self._planned.plan
-        turns = count()
+        ranks = count()
         for index in range(len(plan.partitions)):
             if reads := plan.row_groups_of(index):
                 # The size of the second stage is known when the first ends; the plan holds an upper bound of it.
                 requests = [request for request in plan.requests_of(index) if request.stage == 1]
                 fetches = PartitionFetches(requests, reads, self._means.fetched)
                 for position, read in enumerate(reads):
-                    yield RowGroupWork(read, next(turns), self._means, fetches, position)
+                    yield RowGroupWork(read, next(ranks), self._means, fetches, position)
 
     def _make_next(self, works: Iterator[RowGroupWork]) -> RowGroupWork | None:
         """Queue one more row group. There is always one queued, so that the consumer knows whether any is left."""
@@ -325,21 +325,21 @@ class BatchStream:
     async def _begin_all(self, work: RowGroupWork | None, works: Iterator[RowGroupWork]) -> None:
         """Start one row group after the other, as memory allows."""
         while work is not None:
-            while not self._may_begin(work.turn):
+            while not self._may_begin(work.rank):
                 self._progress.clear()
                 await self._progress.wait()
             if work.is_dropped:
                 return
             following = self._make_next(works)
             await work.begin()
-            if following is not None and following.turn % _BEGUN_AT_ONCE == 0:
+            if following is not None and following.rank % _BEGUN_AT_ONCE == 0:
                 await asyncio.sleep(0)  # if memory and answers are available, nothing else lets other tasks run
             work = following
 
-    def _may_begin(self, turn: int) -> bool:
-        if self._slow_start and turn >= _SLOW_START_FACTOR**self._consumed_row_groups:
+    def _may_begin(self, rank: int) -> bool:
+        if self._slow_start and rank >= _SLOW_START_FACTOR**self._consumed_row_groups:
             return False
-        return self._reads_all_ahead or turn <= 2 * self._finished_row_groups
+        return self._reads_all_ahead or rank <= 2 * self._finished_row_groups
 
     def _note_finished(self, rows: asyncio.Future[pa.Table]) -> None:
         if not rows.cancelled():

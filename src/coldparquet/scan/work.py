@@ -270,7 +270,7 @@ class RowGroupWork:
 
     Args:
         read: Its read in the plan.
-        turn: Its position in consumption order.
+        rank: Its position in consumption order.
         means: What it shares with others.
         fetches: The requests of the partition.
         position: Its position among the reads of the partition.
@@ -279,18 +279,18 @@ class RowGroupWork:
     def __init__(
         self,
         read: Read,
-        turn: int,
+        rank: int,
         means: StreamMeans,
         fetches: PartitionFetches,
         position: int,
     ) -> None:
         self.read = read
-        self.turn = turn
+        self.rank = rank
         self.rows: asyncio.Future[pa.Table] = asyncio.get_running_loop().create_future()
         """The rows that satisfy the predicate, with the columns of the result."""
-        self.fetched = Lease(means.fetched, turn=turn)
+        self.fetched = Lease(means.fetched, rank=rank)
         """Its lease of memory for bytes."""
-        self.decoded = Lease(means.decoded, turn=turn)
+        self.decoded = Lease(means.decoded, rank=rank)
         """Its lease of memory for rows."""
         self._fetches = fetches
         self._position = position
@@ -402,7 +402,7 @@ class RowGroupWork:
                     expected_etag=data.etag,
                     object_bytes=data.size_bytes,
                     may_grow=data.may_grow,
-                    turn=self.turn,
+                    rank=self.rank,
                     may_be_kept=self._means.keeping.takes(request.byte_range.length_bytes),
                 )
             )
@@ -439,11 +439,11 @@ class RowGroupWork:
         while True:
             missing_bytes = sizes.working_bytes(estimated_bytes) - held_bytes
             if missing_bytes > 0:
-                # Memory before the thread: a row group that waits for memory must not block a thread that earlier turns
+                # Memory before the thread: a row group that waits for memory must not block a thread that earlier ranks
                 # need.
                 await self.decoded.take(missing_bytes)
                 held_bytes += missing_bytes
-            await decoders.take(1, turn=self.turn)
+            await decoders.take(1, rank=self.rank)
             if sizes.working_bytes(estimated_bytes) <= held_bytes:
                 return
             decoders.hold(-1)

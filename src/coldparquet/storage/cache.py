@@ -114,7 +114,7 @@ class CachedStore(StoreWrapper):
 
     async def _share(self, request: RangeRequest) -> FetchedRange:
         """Fetch a range, or wait for the request that fetches it already."""
-        question = replace(request, reason="", role="metadata", may_be_kept=True, turn=0)  # all but what it is for
+        question = replace(request, reason="", role="metadata", may_be_kept=True, rank=0)  # all but what it is for
         while (in_flight := self._in_flight.get(question)) is not None:
             await asyncio.wait([in_flight])  # one that gives up must not take the answer from the others
             if not in_flight.cancelled():

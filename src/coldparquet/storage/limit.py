@@ -37,7 +37,7 @@ SMALL_LIMIT = 8
 class InFlightLimit:
     """Admits requests in order of arrival, so that each question gets its share.
 
-    The places of a question go to its requests by their turns:
+    The places of a question go to its requests by their ranks:
     metadata first, then the rows that are needed next.
 
     While the first one does not fit, all behind it wait, even smaller ones: otherwise they could hold it back forever.
@@ -81,10 +81,10 @@ class InFlightLimit:
             self.max_requests = max_requests
             self._admit()
 
-    async def enter(self, size_bytes: int, *, turn: int = 0, question: object = None) -> int:
+    async def enter(self, size_bytes: int, *, rank: int = 0, question: object = None) -> int:
         """Wait until a request fits and count it in; :meth:`leave` counts it out."""
         if self._places or not self._fits(size_bytes):
-            await self._wait(size_bytes, turn, question)
+            await self._wait(size_bytes, rank, question)
         else:
             self._count_in(size_bytes)
         return self._round
@@ -102,8 +102,8 @@ class InFlightLimit:
                 self.limit = max(1, self.limit // 2)
         self._count_out(size_bytes)
 
-    async def _wait(self, size_bytes: int, turn: int, question: object) -> None:
-        waiting = _Waiting(turn, next(self._numbers), size_bytes, asyncio.get_running_loop().create_future())
+    async def _wait(self, size_bytes: int, rank: int, question: object) -> None:
+        waiting = _Waiting(rank, next(self._numbers), size_bytes, asyncio.get_running_loop().create_future())
         self._places.append(question)
         heapq.heappush(self._waiting.setdefault(question, []), waiting)
         self._admit()
@@ -155,9 +155,9 @@ class InFlightLimit:
 class _Waiting:
     """A request that is held back."""
 
-    turn: int
+    rank: int
     number: int
-    """Of requests of one turn the earlier one comes first."""
+    """Of requests of one rank the earlier one comes first."""
     size_bytes: int = field(compare=False)
     admitted: asyncio.Future[None] = field(compare=False)
 
@@ -169,26 +169,26 @@ class Slot:
         limit: Who admits it.
         own: Who admits it first, where those who share the limit ask for different ones.
         size_bytes: Bytes that it may bring or send.
-        turn: Of one question, requests of lower turns are admitted first.
+        rank: Of one question, requests of lower ranks are admitted first.
     """
 
-    __slots__ = ("_limit", "_own", "_question", "_sent_in", "_size_bytes", "_turn")
+    __slots__ = ("_limit", "_own", "_question", "_rank", "_sent_in", "_size_bytes")
 
     def __init__(
-        self, limit: InFlightLimit, size_bytes: int = 0, turn: int = 0, own: InFlightLimit | None = None
+        self, limit: InFlightLimit, size_bytes: int = 0, rank: int = 0, own: InFlightLimit | None = None
     ) -> None:
         self._limit = limit
         self._own = own
         self._question = current_ledger()
         self._size_bytes = size_bytes
         self._sent_in = 0
-        self._turn = turn
+        self._rank = rank
 
     async def __aenter__(self) -> None:
         if self._own is not None:
-            await self._own.enter(0, turn=self._turn, question=self._question)
+            await self._own.enter(0, rank=self._rank, question=self._question)
         try:
-            self._sent_in = await self._limit.enter(self._size_bytes, turn=self._turn, question=self._question)
+            self._sent_in = await self._limit.enter(self._size_bytes, rank=self._rank, question=self._question)
         except asyncio.CancelledError:
             self._leave_own()
             raise
@@ -250,7 +250,7 @@ class LimitedStore(StoreWrapper):
 
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Wait for a free slot, then fetch."""
-        async with self._slot(request.byte_range.length_bytes, request.turn):
+        async with self._slot(request.byte_range.length_bytes, request.rank):
             self._refuse_if_closed()
             return await self._store.get(request)
 
@@ -265,9 +265,9 @@ class LimitedStore(StoreWrapper):
         self._is_closed = True
         await super().aclose()
 
-    def _slot(self, size_bytes: int, turn: int = 0) -> Slot:
+    def _slot(self, size_bytes: int, rank: int = 0) -> Slot:
         is_narrower = self._own.max_requests < self.in_flight.max_requests
-        return Slot(self.in_flight, size_bytes, turn, self._own if is_narrower else None)
+        return Slot(self.in_flight, size_bytes, rank, self._own if is_narrower else None)
 
     def _refuse_if_closed(self) -> None:
         if self._is_closed:

@@ -55,7 +55,7 @@ class RequestNotes(Struct):
 
 
 _request: ContextVar[RequestNotes | None] = ContextVar("coldparquet_request", default=None)
-_turn: ContextVar[Turn | None] = ContextVar("coldparquet_turn", default=None)
+_slot_wait: ContextVar[SlotWait | None] = ContextVar("coldparquet_slot_wait", default=None)
 _ledger: ContextVar[Ledger | None] = ContextVar("coldparquet_ledger", default=None)
 _metadata: ContextVar[list[MetadataRequest] | None] = ContextVar("coldparquet_metadata", default=None)
 
@@ -84,8 +84,8 @@ def note_received(byte_count: int) -> None:
         notes.fetched_bytes += byte_count
 
 
-class Turn:
-    """The time for which a request waits for its turn, for ``with``: inside it waits, and is sent.
+class SlotWait:
+    """The time for which a request waits for a slot, for ``with``: inside it waits, and is sent.
 
     Its record says how long it has waited; that of another attempt, how long after the one before.
     """
@@ -94,16 +94,16 @@ class Turn:
 
     def __init__(self) -> None:
         self._since_s: float | None = None
-        self._token: Token[Turn | None] | None = None
+        self._token: Token[SlotWait | None] | None = None
 
     def __enter__(self) -> None:
-        if _turn.get() is None:
+        if _slot_wait.get() is None:
             self._since_s = monotonic()
-            self._token = _turn.set(self)
+            self._token = _slot_wait.set(self)
 
     def __exit__(self, *_: object) -> None:
         if self._token is not None:
-            _turn.reset(self._token)
+            _slot_wait.reset(self._token)
             self._token = None
 
     def taken(self) -> float:
@@ -178,7 +178,7 @@ class LedgerTotals:
     hedges_won: int = 0
     round_trips: int = 0
     waited_s: float = 0.0
-    """How long requests waited for a turn, all together."""
+    """How long requests waited for a slot, all together."""
     cache_hits: int = 0
     cache_hit_bytes: int = 0
     asked_bytes: int = 0
@@ -409,7 +409,7 @@ class RequestRecord:
     is_hedge: bool = False
     """Whether it was sent because another one for the same bytes was slow."""
     waited_s: float = 0.0
-    """How long it waited for a turn before it started."""
+    """How long it waited for a slot before it started."""
     first_byte_s: float | None = None
     """When its answer began to arrive; None where that is not known."""
     http_status: int | None = None
@@ -492,8 +492,8 @@ class TraceStore(StoreWrapper):
         if self._first_started_s is None:
             self._first_started_s = started_s
         zero_s = self._first_started_s
-        turn = _turn.get()
-        notes = RequestNotes(self._clock, waited_s=0.0 if turn is None else turn.taken())
+        wait = _slot_wait.get()
+        notes = RequestNotes(self._clock, waited_s=0.0 if wait is None else wait.taken())
         status = "ok"
         token = _request.set(notes)  # what is noted belongs to this request
         try:
@@ -506,8 +506,8 @@ class TraceStore(StoreWrapper):
             raise
         finally:
             _request.reset(token)
-            if turn is not None:
-                turn.over()
+            if wait is not None:
+                wait.over()
             self._add(
                 RequestRecord(
                     operation=operation,

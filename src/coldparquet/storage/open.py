@@ -4,7 +4,7 @@ Between a reader and the store lie retries, limits and the ledger, in the one or
 
 * RetryStore waits outside of the limits, so that a request that waits for its next attempt is in no other's way.
 * LimitedStore counts a GET once, whether it is hedged or not, and sees every attempt that the store turns away.
-* HedgedStore races requests that have been let through: a second one never waits for a turn.
+* HedgedStore races requests that have been let through: a second one never waits for a slot.
 * TraceStore, the ledger, sees every request that is sent, second ones and further attempts included.
 """
 

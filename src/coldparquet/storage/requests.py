@@ -155,8 +155,8 @@ class RangeRequest(Struct, frozen=True, kw_only=True):
     """Whether a cache may keep the answer; False for scans that would push everything else out of it."""
     role: Role = "metadata"
     """Whether the bytes hold rows, or say where rows are; for the log."""
-    turn: int = 0
-    """Where too many are in flight, requests of lower turns are sent first; rows are requested in the order of row groups."""
+    rank: int = 0
+    """Where too many are in flight, requests of lower ranks are sent first; rows are requested in the order of row groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from coldparquet.errors import ColdParquetError, ObjectChangedError, StorageErro
 from coldparquet.ranges import ByteRange
 from coldparquet.records import replace
 from coldparquet.storage.base import StoreWrapper
-from coldparquet.storage.log import Turn
+from coldparquet.storage.log import SlotWait
 from coldparquet.storage.refusals import BrokenBodyError, object_changed
 from coldparquet.storage.requests import FetchedRange, clipped, is_lasting_etag
 
@@ -182,7 +182,7 @@ class RetryStore(StoreWrapper):
         failures = _Failures(self._clock())
         body = _Body(request)
         began_again = False
-        with Turn():
+        with SlotWait():
             while True:
                 try:
                     return body.joined(await self._store.get(body.remaining(failures.attempt)))
@@ -202,7 +202,7 @@ class RetryStore(StoreWrapper):
     async def send(self, call: Call[Answer]) -> Answer:
         """Make a call until there is an answer; a listing of several pages begins at its first one again."""
         failures = _Failures(self._clock())
-        with Turn():
+        with SlotWait():
             while True:
                 try:
                     return await call.make(self._store)

@@ -83,13 +83,13 @@ class MemoryBudget:
     @asynccontextmanager
     async def holding(self, size_bytes: int) -> AsyncIterator[None]:
         """Hold so many bytes inside of the block."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((size_bytes, turn))
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size_bytes, admitted))
         self._admit()
         try:
-            await turn
+            await admitted
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # admitted and cancelled in the same turn of the loop
+            if admitted.done() and not admitted.cancelled():  # admitted and cancelled in the same turn of the loop
                 self._used_bytes -= size_bytes
             self._admit()
             raise
@@ -101,13 +101,13 @@ class MemoryBudget:
 
     def _admit(self) -> None:
         while self._waiting:
-            size_bytes, turn = self._waiting[0]
-            if turn.cancelled():
+            size_bytes, admitted = self._waiting[0]
+            if admitted.cancelled():
                 self._waiting.popleft()
             elif self._used_bytes == 0 or self._used_bytes + size_bytes <= self._limit_bytes:
                 self._waiting.popleft()
                 self._used_bytes += size_bytes
-                turn.set_result(None)
+                admitted.set_result(None)
             else:
                 return
 

@@ -14,10 +14,10 @@ from urllib.parse import parse_qsl, unquote
 from aiohttp import web
 
 from coldparquet_testing.simulator import protocol
+from coldparquet_testing.simulator.access import AccessCheck
 from coldparquet_testing.simulator.bodies import BodySender, break_connection
 from coldparquet_testing.simulator.call import Call, Outcome, operation_of, sleep_until
 from coldparquet_testing.simulator.classes import StorageClasses, StoreClock
-from coldparquet_testing.simulator.door import Door
 from coldparquet_testing.simulator.faults import BROKEN_CONNECTIONS, FaultDice, FaultRule
 from coldparquet_testing.simulator.invoice import make_invoice
 from coldparquet_testing.simulator.objects import AnswerError
@@ -48,7 +48,7 @@ class ColdStoreHandler:
     """Requests that have arrived and are not finished."""
     clock: StoreClock = field(init=False)
     classes: StorageClasses = field(init=False)
-    door: Door = field(init=False)
+    access: AccessCheck = field(init=False)
     _dice: FaultDice | None = field(init=False)
     _sender: BodySender = field(init=False)
     _writer: ObjectWriter = field(init=False)
@@ -62,7 +62,7 @@ class ColdStoreHandler:
         options = self.options
         self.clock = StoreClock(options.clock_speed)
         self.classes = StorageClasses(options.storage_classes, self.clock)
-        self.door = Door(options)
+        self.access = AccessCheck(options)
         self._sender = BodySender(options.bandwidth_bytes_per_s)
         self._writer = ObjectWriter(self.store, keep_versions=options.keep_versions)
         self._reader = ObjectReader(
@@ -153,7 +153,7 @@ class ColdStoreHandler:
         """Answer as S3 does."""
         if call.operation == "Unsupported":
             raise AnswerError(HTTPStatus.NOT_IMPLEMENTED, "NotImplemented", "The simulated store lacks this request.")
-        self.door.pass_or_refuse(call)
+        self.access.pass_or_refuse(call)
         if call.operation in ("GetObject", "HeadObject"):
             return await self._reader.answer(call, outcome)
         if call.bucket and not call.key:

@@ -124,7 +124,7 @@ class ColdStoreServer:
 
     def expire_session_token(self, token: str) -> None:
         """Refuse requests with this session token, as S3 refuses expired ones."""
-        self._handler.door.expire_session_token(token)
+        self._handler.access.expire_session_token(token)
 
     def start(self) -> None:
         """Start to listen; returns when the port is open.

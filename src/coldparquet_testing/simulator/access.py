@@ -26,7 +26,7 @@ _REFUSALS: dict[FaultKind, tuple[HTTPStatus, str, str]] = {
 }
 
 
-class Door:
+class AccessCheck:
     """Refuses requests independently of their target.
 
     Args:
