@@ -1,27 +1,31 @@
 """A table as a ``pyarrow.dataset.Dataset``: the form in which DuckDB, DataFusion, ibis, Ray and pyarrow push down into Python.
 
 They all ask a dataset for columns and a filter, as a pyarrow expression. What has a translation is answered by the
-library, with its plan; pyarrow filters by the rest. Nothing of pyarrow's own datasets is used: every method that would
-reach C++ is overridden, which DuckDB's tests do too, as Arrow has no protocol for others' datasets (apache/arrow#37504).
+library, with its plan; pyarrow filters by the rest. Nothing of pyarrow's own datasets is used: every method is overridden,
+which DuckDB's tests do too, as Arrow has no protocol for others' datasets (apache/arrow#37504). What takes a dataset as an
+argument and reads it in C++, as ``Scanner.from_dataset`` does, finds a file that does not exist, whose name says what to do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from pyarrow import fs
 
 from coldparquet.concurrency import background
-from coldparquet.errors import UnsupportedError
+from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.expressions.predicate import ARROW, Translation, expression_for_arrow, translate
 from coldparquet.expressions.tree import UnknownTreeError, columns_of, read_tree
+from coldparquet.plan.columns import unknown_column
 from coldparquet.records import replace
 from coldparquet.scan.stream import blocking_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator
     from typing import TypeAlias
 
     from coldparquet.expressions.predicate import Dialect
@@ -102,15 +106,16 @@ def _refused(*_: Any, **__: Any) -> NoReturn:
     )
 
 
-class TableScanner(ds.Scanner):
+class TableScanner:
     """One question of an engine. Nothing is planned or fetched before its rows are asked for."""
 
     def __init__(
         self, table: EngineTable, columns: Columns, expression: pc.Expression | None, batch_rows: int | None
     ) -> None:
+        if isinstance(columns, str) or not isinstance(columns, Sequence | Mapping | None):
+            raise InvalidInputError(f"columns must be a list of names, or a dict of expressions, not {columns!r}")
         self._table = table
         self._columns = table.schema.names if columns is None else columns
-        self._filter = expression
         found = table.translate(expression)
         self._rest = None if found.is_exact or expression is None else table.for_arrow(expression)
         self._scan = table.scan(self._needed(), found.predicate, batch_rows=batch_rows)
@@ -126,7 +131,10 @@ class TableScanner(ds.Scanner):
     @property
     def projected_schema(self) -> pa.Schema:
         """Columns of the result."""
-        return self._finished(iter(())).projected_schema
+        if isinstance(self._columns, Mapping):
+            return self._finished(iter(())).projected_schema
+        schema = self._table.schema
+        return pa.schema([schema.field(name) for name in self._columns])
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Stream the rows. Requests: those of a scan; few at first, because the consumer may stop."""
@@ -136,14 +144,12 @@ class TableScanner(ds.Scanner):
         """Stream the rows; see :meth:`to_reader`."""
         return iter(self.to_reader())
 
-    scan_batches: Any = _refused
-
     def to_table(self) -> pa.Table:
         """Read all rows. Requests: those of a scan."""
         return self._reader(slow_start=False).read_all()
 
     def head(self, num_rows: int) -> pa.Table:
-        """Read the first rows. Requests: those of a scan with this limit, or of :meth:`to_reader` for an inexact filter."""
+        """Read the first rows. Requests: those of :meth:`to_reader` until there are enough."""
         batches: list[pa.RecordBatch] = []
         left = num_rows
         for batch in self.to_batches():
@@ -166,13 +172,11 @@ class TableScanner(ds.Scanner):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)  # type: ignore[no-untyped-call]
 
-    from_dataset = from_fragment = from_batches = _refused
-
     def _needed(self) -> list[str]:
         """Return the columns to read: those of the result, and those of a filter that pyarrow applies."""
         schema = self._table.schema
         expressions = [] if self._rest is None else [self._rest]
-        if isinstance(self._columns, dict):
+        if isinstance(self._columns, Mapping):
             expressions += self._columns.values()
             chosen = []
         else:
@@ -181,13 +185,15 @@ class TableScanner(ds.Scanner):
             more = {name for expression in expressions for name in columns_of(read_tree(expression))}
         except UnknownTreeError:
             more = set(schema.names)
+        for name in more - set(schema.names):
+            raise unknown_column(name, schema.names)
         return list(dict.fromkeys([*chosen, *(name for name in schema.names if name in more)]))
 
     def _reader(self, *, slow_start: bool) -> pa.RecordBatchReader:
         batches = self._table.batches(self._scan, slow_start=slow_start)
         if (
             self._rest is None
-            and not isinstance(self._columns, dict)
+            and not isinstance(self._columns, Mapping)
             and list(self._columns) == self._scan.schema.names
         ):
             return pa.RecordBatchReader.from_batches(self._table.seen(self._scan.schema), batches)
@@ -225,12 +231,20 @@ class TableFragment:
         """Read rows."""
         return self.scanner(schema, **options).to_table()
 
+    def head(self, num_rows: int, **options: Any) -> pa.Table:
+        """Read the first rows."""
+        return self._dataset.head(num_rows, **options)
+
+    def take(self, indices: Any, **options: Any) -> pa.Table:
+        """Read all rows, and take some."""
+        return self._dataset.take(indices, **options)
+
     def count_rows(self, **options: Any) -> int:
         """Count rows."""
         return self._dataset.count_rows(**options)
 
 
-class TableDataset(ds.Dataset):
+class TableDataset(ds.UnionDataset):
     """An open table for everything that reads datasets of pyarrow. Close the table after it.
 
     Made by :meth:`coldparquet.sync.Table.to_pyarrow_dataset`. Filters and columns are pushed down, and so are
@@ -239,6 +253,11 @@ class TableDataset(ds.Dataset):
     """
 
     def __init__(self, table: EngineTable, where: pc.Expression | None = None) -> None:
+        format_, disk = ds.ParquetFileFormat(), fs.LocalFileSystem()
+        nowhere = format_.make_fragment(
+            "a table of coldparquet: call its scanner() and hand that over", filesystem=disk
+        )
+        super().__init__(table.schema, [ds.FileSystemDataset([nowhere], table.schema, format_, disk)])  # type: ignore[call-arg]
         self._table = table
         self._where = where
 
@@ -277,8 +296,11 @@ class TableDataset(ds.Dataset):
             batch_size: Most rows in a batch.
 
         Raises:
-            InvalidInputError: A column is unknown.
+            InvalidInputError: A column is unknown, or ``columns`` is neither a list nor a dict.
+            UnsupportedError: The filter cannot be evaluated as the engine means it.
         """
+        if isinstance(filter, bool | pa.Scalar):  # DataFusion's way to say NULL
+            filter = pc.scalar(filter)  # noqa: A001
         both = filter if self._where is None else self._where if filter is None else self._where & filter
         return TableScanner(self._table, columns, both, batch_size)
 
@@ -311,6 +333,7 @@ class TableDataset(ds.Dataset):
         del filter
         return iter([TableFragment(self)])
 
+    children: Any = property(_refused)
     sort_by: Any = _refused
     join: Any = _refused
     join_asof: Any = _refused

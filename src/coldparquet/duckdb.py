@@ -4,8 +4,9 @@
     coldparquet.duckdb.register(con, "trades", "s3://bucket/db/trades")
     con.sql("SELECT max(price) FROM trades WHERE ts >= '2024-03-01' AND symbol = 'BTC'")
 
-DuckDB pushes comparisons, IN and prefixes of one column; LIMIT, and OR over several columns, it applies itself.
-``EXPLAIN`` shows them as filters of an ARROW_SCAN.
+DuckDB 1 pushes comparisons of one column with literals, IN, and prefixes. IS NULL, booleans, decimals, OR over several columns
+and LIMIT it applies itself. ``EXPLAIN`` shows what is pushed as filters of an ARROW_SCAN. Our errors arrive as DuckDB's, with
+our text in theirs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 
 class _HasDataset(Protocol):
-    def to_pyarrow_dataset(self, *, nan: Literal["ieee", "largest"]) -> TableDataset: ...
+    def to_pyarrow_dataset(
+        self, *, nan: Literal["ieee", "largest"], wide_decimals: Literal["decimal", "text"]
+    ) -> TableDataset: ...
 
 
 def register(  # noqa: PLR0913 - the last three are those of open_table
@@ -61,5 +64,5 @@ def register(  # noqa: PLR0913 - the last three are those of open_table
 
         dataset = TableDataset(EngineTable(background.run(opened()), DUCKDB, wide_decimals_as_text=True))
     else:
-        dataset = table.to_pyarrow_dataset(nan="largest")
+        dataset = table.to_pyarrow_dataset(nan="largest", wide_decimals="text")
     connection.register(name, dataset)

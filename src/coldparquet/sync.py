@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from coldparquet import opening as asynchronous
 from coldparquet.concurrency import background
+from coldparquet.errors import InvalidInputError
 from coldparquet.scan.stream import blocking_batches
 from coldparquet.table_scan import Scan as AsyncScan
 
@@ -199,25 +200,35 @@ class Table:
         """Transaction that is read; see :attr:`coldparquet.table.Table.txn`."""
         return self._table.txn
 
-    def to_pyarrow_dataset(self, *, nan: Literal["ieee", "largest"] = "ieee") -> TableDataset:
+    def to_pyarrow_dataset(
+        self, *, nan: Literal["ieee", "largest"] = "ieee", wide_decimals: Literal["decimal", "text"] = "decimal"
+    ) -> TableDataset:
         """Return the table for pyarrow, DuckDB, DataFusion, ibis or Ray, which push columns and filters down into it.
 
         Requests: none before the engine asks.
 
         Args:
-            nan: How the engine compares NaN: as IEEE 754 does, like pyarrow and DataFusion, or as the largest number, like
-                DuckDB. With "largest", decimals of more than 38 digits are text.
+            nan: How the engine compares NaN: as IEEE 754 does, like pyarrow, or as the largest number, like DataFusion and
+                DuckDB.
+            wide_decimals: What decimals of more than 38 digits are; DuckDB knows none.
+
+        Raises:
+            InvalidInputError: There is no such choice.
         """
+        if nan not in ("ieee", "largest") or wide_decimals not in ("decimal", "text"):
+            raise InvalidInputError(
+                f"nan is {nan!r} and wide_decimals {wide_decimals!r}; they must be 'ieee' or 'largest', 'decimal' or 'text'"
+            )
         from coldparquet.dataset import EngineTable, TableDataset  # noqa: PLC0415 - pyarrow.dataset takes 50 ms to import
         from coldparquet.expressions.predicate import ARROW, DUCKDB  # noqa: PLC0415
 
-        is_largest = nan == "largest"
-        return TableDataset(EngineTable(self._table, DUCKDB if is_largest else ARROW, wide_decimals_as_text=is_largest))
+        dialect = DUCKDB if nan == "largest" else ARROW
+        return TableDataset(EngineTable(self._table, dialect, wide_decimals_as_text=wide_decimals == "text"))
 
     def lazy(self) -> pl.LazyFrame:
         """Return the table as Polars' LazyFrame, which pushes columns, filters and limits down; see :mod:`coldparquet.polars`.
 
-        Requests: none before Polars asks.
+        Every ``collect()`` reads the state that the table has then, see :meth:`refresh`. Requests: none before Polars asks.
         """
         from coldparquet.polars import lazy_frame  # noqa: PLC0415 - Polars is the caller's choice, not a dependency
 

@@ -73,7 +73,7 @@ def by_duckdb(table: cp.sync.Table) -> int:
 
 def by_datafusion(table: cp.sync.Table) -> int:
     context = datafusion.SessionContext()
-    context.register_dataset("trades", table.to_pyarrow_dataset())
+    context.register_dataset("trades", table.to_pyarrow_dataset(nan="largest"))
     return context.sql(_HOUR_IN_SQL.replace("TIMESTAMPTZ", "TIMESTAMP")).to_arrow_table().num_rows
 
 
@@ -99,7 +99,7 @@ def test_an_hour_of_one_day(server: ColdStoreServer, ask: Callable[[cp.sync.Tabl
 
 def _counted_by_datafusion(table: cp.sync.Table) -> int:
     context = datafusion.SessionContext()
-    context.register_dataset("trades", table.to_pyarrow_dataset())
+    context.register_dataset("trades", table.to_pyarrow_dataset(nan="largest"))
     counted: dict[str, list[int]] = context.sql("SELECT count(*) AS n FROM trades").to_pydict()
     return counted["n"][0]
 

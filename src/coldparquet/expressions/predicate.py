@@ -19,11 +19,13 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from coldparquet.errors import InvalidInputError
-from coldparquet.expressions.tree import Field, FunctionCall, UnknownTreeError, Value, read_tree, write_tree
+from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.expressions.tree import Field, FunctionCall, UnknownTreeError, Value, columns_of, read_tree, write_tree
 from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, starts_with
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     import pyarrow.compute as pc
 
     from coldparquet.expressions.tree import Node
@@ -53,18 +55,18 @@ class Dialect(Struct, frozen=True, kw_only=True):
     """What the same expression means to the engine that made it."""
 
     nan_is_largest: bool = False
-    """Whether NaN is above all other numbers, as in Polars and DuckDB; else as in IEEE 754."""
-    null_is_in_no_list: bool = True
-    """Whether ``is_in`` is false for NULL, as in Arrow; else it is NULL, as in SQL."""
+    """Whether NaN is above all other numbers and equals itself, as in Polars, DuckDB and DataFusion; else as in IEEE 754."""
     zeros_differ: bool = True
     """Whether ``is_in`` tells -0.0 from 0.0."""
-    rounds_times: bool = False
-    """Whether a time of one unit may equal several of a finer one."""
+    hides_nulls: bool = False
+    """Whether an expression does not tell what ``is_in`` does with NULL, nor that a time of one unit may equal several of a
+    finer one. Its translation then is never exact."""
 
 
 ARROW = Dialect()
-POLARS = Dialect(nan_is_largest=True, null_is_in_no_list=False, zeros_differ=False, rounds_times=True)
+POLARS = Dialect(nan_is_largest=True, zeros_differ=False, hides_nulls=True)
 DUCKDB = Dialect(nan_is_largest=True, zeros_differ=False)
+"""DataFusion, too."""
 
 
 class Translation(Struct, frozen=True):
@@ -94,26 +96,65 @@ def translate(expression: pc.Expression, schema: pa.Schema, dialect: Dialect = A
 
 
 def expression_for_arrow(expression: pc.Expression, schema: pa.Schema, dialect: Dialect) -> pc.Expression:
-    """Return the expression that means to Arrow what the given one means to its engine: NaN is the largest number."""
+    """Return the expression that means to Arrow what the given one means to its engine: NaN is the largest number.
+
+    Raises:
+        UnsupportedError: It has a part that cannot be written anew.
+    """
     if not dialect.nan_is_largest:
         return expression
+    floating = {field.name for field in schema if pa.types.is_floating(field.type)}
     try:
-        return write_tree(_with_largest_nan(read_tree(expression), schema))
-    except (UnknownTreeError, RecursionError):
-        return expression
+        tree = read_tree(expression)
+        return write_tree(_with_largest_nan(tree, floating)) if columns_of(tree) & floating else expression
+    except (UnknownTreeError, RecursionError) as error:
+        raise UnsupportedError(
+            f"a filter cannot be evaluated as its engine means it: {error or 'nested too deep'}; leave it out, and filter the"
+            " result",
+            kind="UnsupportedFilter",
+        ) from error
 
 
-def _with_largest_nan(node: Node, schema: pa.Schema) -> Node:
-    """Write ``x > 3`` of floating-point columns as ``NOT (x <= 3)``."""
-    match node:
-        case FunctionCall(function="greater" | "greater_equal" as function, arguments=(Field(name=name), Value())) if (
-            name in schema.names and pa.types.is_floating(schema.field(name).type)
-        ):
-            opposite = "less_equal" if function == "greater" else "less"
-            return FunctionCall("invert", (FunctionCall(opposite, node.arguments, {}),), {})
-        case FunctionCall(function=function, arguments=arguments, options=options):
-            return FunctionCall(function, tuple(_with_largest_nan(part, schema) for part in arguments), options)
-    return node
+def _with_largest_nan(node: Node, floating: AbstractSet[str]) -> Node:  # noqa: PLR0911 - one case per operator
+    """Write comparisons of numbers of which one may be NaN with ``is_nan``, which is NULL for NULL."""
+    if not isinstance(node, FunctionCall):
+        return node
+    arguments = tuple(_with_largest_nan(part, floating) for part in node.arguments)
+    if node.function not in _OPERATORS or not columns_of(node) & floating:
+        return FunctionCall(node.function, arguments, node.options)
+    one, other = arguments
+    match _OPERATORS[node.function]:
+        case Operator.EQUAL:
+            return _or(_and(_is_nan(one), _is_nan(other)), _call("equal", one, other))
+        case Operator.NOT_EQUAL:
+            return _call("invert", _or(_and(_is_nan(one), _is_nan(other)), _call("equal", one, other)))
+        case Operator.GREATER:
+            return _is_above(one, other)
+        case Operator.LESS:
+            return _is_above(other, one)
+        case Operator.GREATER_OR_EQUAL:
+            return _call("invert", _is_above(other, one))
+    return _call("invert", _is_above(one, other))
+
+
+def _is_above(one: Node, other: Node) -> Node:
+    return _or(_and(_is_nan(one), _call("invert", _is_nan(other))), _call("greater", one, other))
+
+
+def _is_nan(node: Node) -> Node:
+    return _call("is_nan", node)
+
+
+def _and(one: Node, other: Node) -> Node:
+    return _call("and_kleene", one, other)
+
+
+def _or(one: Node, other: Node) -> Node:
+    return _call("or_kleene", one, other)
+
+
+def _call(function: str, *arguments: Node) -> Node:
+    return FunctionCall(function, arguments, {})
 
 
 def exact_predicate(expression: pc.Expression, schema: pa.Schema) -> Predicate:
@@ -157,7 +198,9 @@ class _Translator:
                 left_out = left_out or "or"
             return Translation(Or(known) if len(known) == len(parts) else None, left_out)
         try:
-            return Translation(self._exactly(node))
+            if self._dialect.hides_nulls and isinstance(node, FunctionCall) and node.function == "is_in":
+                return Translation(self._member_or_null(node), "what is_in does with NULL")
+            return Translation(self._exactly(node), "what NULL means" if self._dialect.hides_nulls else None)
         except _NoTranslationError as error:
             return Translation(None, str(error))
 
@@ -233,11 +276,18 @@ class _Translator:
 
     def _is_in(self, name: str, options: dict[str, Any]) -> Predicate:
         nulls = options["null_matching_behavior"].as_py() if "null_matching_behavior" in options else _MATCH
-        if not self._dialect.null_is_in_no_list:
-            return self._member(name, options, of_null=None)
+        if self._dialect.hides_nulls:
+            raise _NoTranslationError("is_in within another condition")
         if nulls in (_EMIT_NULL, _INCONCLUSIVE):
             return self._member(name, options, of_null=None, drops_null=nulls == _EMIT_NULL)
         return self._member(name, options, of_null=nulls == _MATCH)
+
+    def _member_or_null(self, call: FunctionCall) -> Predicate:
+        match call.arguments:
+            case (Field(name=name),):
+                values = self._literals(name, _listed(call.options["value_set"]))
+                return Or((IsNull(name), In(name, tuple(value for value in values if value is not None))))
+        raise _NoTranslationError(_text_of(call))
 
     def _member(
         self, name: str, options: dict[str, Any], *, of_null: bool | None, drops_null: bool = False
@@ -288,7 +338,7 @@ class _Translator:
         if not scalar.is_valid:
             return None
         is_rounded = (
-            self._dialect.rounds_times
+            self._dialect.hides_nulls
             and pa.types.is_timestamp(type_)
             and pa.types.is_timestamp(given)
             and type_.unit != given.unit
