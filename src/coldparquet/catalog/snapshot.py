@@ -8,7 +8,14 @@ from msgspec import Struct
 
 from coldparquet.catalog.caches import NO_CACHES, TableCaches
 from coldparquet.catalog.catalogue import Catalogue
-from coldparquet.catalog.discovery import NOT_IN_PARQUET, discover, named_locations, refuse_overlaps
+from coldparquet.catalog.discovery import (
+    NO_DATA_FILE,
+    NOT_IN_PARQUET,
+    discover,
+    discover_layout,
+    named_locations,
+    refuse_overlaps,
+)
 from coldparquet.catalog.objects import DataObjects, ListedObjects
 from coldparquet.catalog.other_layouts import (
     refuse_inside_logged_table,
@@ -117,14 +124,28 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         column_versions_for: ColumnVersionsFor = "symbols" if self.options.symbols == "global" else "native"
         with metadata_requests() as requests:
             discovery, file = await both(
-                discover(self.store, self.path, column_versions_for=column_versions_for),
+                discover(self.store, self.path, column_versions_for=column_versions_for, any_layout=True),
                 self._fetch_catalogue(None if previous is None else previous.catalogue.file),
             )
         tell_of_unread(discovery.unread, self.path, self.options, told=() if previous is None else previous.notes)
         discovery = replace(discovery, requests=(*discovery.requests, *requests))
         if discovery.files is None:
-            return await self._from_newest(discovery.locations, file, previous, discovery)
+            return await self._from_listing(discovery, file, previous)
         return self._from_transaction(discovery, discovery.files, file, previous)
+
+    async def _from_listing(
+        self, discovery: Discovery, file: CatalogueFile, previous: TableSnapshot | None
+    ) -> TableSnapshot:
+        """Read directories that are named like partitions; where these hold other files, the files."""
+        try:
+            return await self._from_newest(discovery.locations, file, previous, discovery)
+        except NotFoundError as error:
+            if discovery.layout is not None or not _holds_other_files(error):
+                raise
+            found = await discover_layout(self.store, self.path)
+            if found is None:
+                raise
+        return await self._from_newest(found.locations, file, previous, found)
 
     def state_of(self, discovery: Discovery, files: TableFiles) -> TableSnapshot:
         """Return a state that was already found, without its catalogue. No request."""
@@ -185,11 +206,16 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         At the same time 1 for its ``_pages``, which tells whether the table has such files. Named partitions are known
         to be wanted, and the options may request the columns of all: see :meth:`_prefetch`.
         """
+        layout = None if discovery is None else discovery.layout
         store = self.caches.above(CheckedStore(self.store, _new_versions(previous, locations)))
+        if layout is not None:
+            layout.expect_listed(store.versions)
         listed = ListedObjects(store, versions=store.versions, on_listed=warn_of_second_files)
         catalogue = Catalogue(file, store, listed=listed)
         partitions = tuple(self._partition(location, store, catalogue, len(locations)) for location in locations)
         page_files = _new_page_files(store, catalogue)
+        if layout is not None:
+            page_files.table_has_files = False
         data_objects = DataObjects(store, listed=listed)
         counts_all = bool(self.named) or self.options.columns_from == "all"
         with metadata_requests() as requests:
@@ -212,7 +238,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                 (known.sidecar for known in reversed(others) if known),
                 by_name=self.options.columns_from == "all",
             ),
-            designated_timestamp=newest.sidecar.designated_timestamp,
+            designated_timestamp=newest.sidecar.designated_timestamp if layout is None or layout.states_times else None,
             files=None,
             symbol_dictionaries=None,
             page_files=page_files,
@@ -314,6 +340,11 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         )
 
 
+def _holds_other_files(error: ColdParquetError) -> bool:
+    """Tell whether a directory that is named like a partition holds Parquet files of other names, or dated directories."""
+    return error.kind == NO_DATA_FILE and bool(error.details.get("misnamed") or error.details.get("has_directories"))
+
+
 def _new_versions(previous: TableSnapshot | None, locations: Iterable[PartitionLocation]) -> Versions:
     """Begin a registry that distrusts the Parquet files of which earlier reads found another version than expected."""
     if previous is None:
@@ -354,6 +385,6 @@ async def _newest_readable(partitions: tuple[Partition, ...]) -> PartitionMetada
         try:
             return await partition.metadata_of_its_file()
         except (NotFoundError, UnsupportedError) as error:
-            if error.kind not in NOT_IN_PARQUET or partition is partitions[0]:
+            if error.kind not in NOT_IN_PARQUET or partition is partitions[0] or _holds_other_files(error):
                 raise
     raise InternalError("a table has at least one partition")

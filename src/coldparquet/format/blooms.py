@@ -35,6 +35,7 @@ from msgspec import Struct, field
 from coldparquet.errors import FormatError, InternalError
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.fetch import NOT_FETCHED, FetchedRanges
+from coldparquet.format.hive_keys import with_key_columns
 from coldparquet.format.parquet_thrift import BloomFilterHeader
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coldparquet.format.fetch import WantedRanges
+    from coldparquet.format.hive_keys import KeyColumn
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.parquet_thrift import ColumnMetaData
     from coldparquet.format.sidecar import Sidecar
@@ -344,9 +346,12 @@ def _in_sidecar(table: RowGroupTable, entries: npt.NDArray[np.uint32]) -> BloomP
 _MOST_ROUNDS = 2
 
 
-def sidecar_in_memory(footer: ParquetFooter) -> Sidecar:
-    """Make a sidecar from a footer where there is none: it locates bloom filters in the Parquet file."""
-    content = refer_to_blooms(sidecar_content_from_footer(footer), footer)
+def sidecar_in_memory(footer: ParquetFooter, keys: Sequence[KeyColumn] = ()) -> Sidecar:
+    """Make a sidecar from a footer where there is none: it locates bloom filters in the Parquet file.
+
+    ``keys`` of the file's path become columns, unless the file has them.
+    """
+    content = with_key_columns(refer_to_blooms(sidecar_content_from_footer(footer), footer), keys)
     return parse_sidecar(encode_sidecar(content), path=footer.path, verify_checksum=False)
 
 
