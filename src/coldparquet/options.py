@@ -195,7 +195,7 @@ class StoreOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """How to read. Every switch has a default, and none but ``columns_from`` changes what the rows say.
+    """How to read. Every switch has a default, and none but ``columns_from`` and ``keys`` changes what the rows say.
 
     The result:
 
@@ -203,6 +203,8 @@ class ReadOptions:
     * ``strings``: other text as ``"string"`` or ``"dictionary"``.
     * ``batch_rows``: most rows in a record batch.
     * ``columns_from``: without ``_meta``, the table has the columns of its ``"newest"`` partition, or of ``"all"``.
+    * ``timestamp``: the column that says when a row happened, for files that do not name one.
+    * ``keys``: types of the columns that directories such as ``date=2024-03-01`` state: ``"inferred"`` or ``"text"``.
 
     Requests and memory:
 
@@ -290,6 +292,14 @@ class ReadOptions:
     ``pyarrow.unify_schemas`` does with ``promote_options="permissive"``. Columns are found by their names alone. Named
     partitions always use all, except for columns with ids, which QuestDB may have dropped."""
 
+    timestamp: str | None = None
+    """Name of the column by which ``latest_by``, ``top_k`` and ``time_range`` go in a table whose files name none, such as
+    a directory of files of other tools. The rows need not be in its order. NULL counts as older than everything."""
+
+    keys: Literal["inferred", "text"] = "inferred"
+    """Types of the columns that Hive directories state: the first of DATE, TIMESTAMP, LONG and text that all values have, as
+    in DuckDB and Spark; or always text."""
+
     statistics: bool = True
     """Whether minima, maxima and null counts prune row groups; False for files with wrong statistics."""
 
@@ -364,6 +374,10 @@ class ReadOptions:
             raise InvalidInputError(
                 f"ReadOptions.prices is a {type(self.prices).__name__}; it must be a PriceTable, such as"
                 " coldparquet.prices.PriceTable.read('prices.json')"
+            )
+        if not isinstance(self.timestamp, str | None) or self.timestamp == "":
+            raise InvalidInputError(
+                f"ReadOptions.timestamp is {self.timestamp!r}; it must be the name of a column, or None"
             )
         if not isinstance(self.restore, RestoreTerms):
             raise InvalidInputError(f"ReadOptions.restore is {self.restore!r}; it must be RestoreTerms")

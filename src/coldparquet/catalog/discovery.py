@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from coldparquet.catalog.layouts import Layout
     from coldparquet.catalog.table_files import ColumnVersionsFor, TableFiles
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.options import ReadOptions
     from coldparquet.storage.base import ObjectStore
 
 
@@ -110,13 +111,13 @@ async def discover(
     *,
     column_versions_for: ColumnVersionsFor = "native",
     ask_inside: bool = False,
-    any_layout: bool = False,
+    any_layout: ReadOptions | None = None,
 ) -> Discovery:
     """Find the partitions below a directory.
 
     Requests: the listing, ``_txn`` and ``_meta``, all at the same time; see
     :func:`coldparquet.catalog.table_files.read_table_files` for what may follow. Without a ``_txn``, 1 more listing if
-    a directory is named ``metadata``, as in Iceberg tables. With ``any_layout``, where there are no partition directories,
+    a directory is named ``metadata``, as in Iceberg tables. With ``any_layout``, the options for such a table, and without partition directories,
     those of :func:`coldparquet.catalog.layouts.find_layout`.
     """
     listed = MetadataRequest(
@@ -147,7 +148,7 @@ async def discover(
     locations, notes = _listed_locations(listing, path)
     if not locations:
         with metadata_requests() as more:
-            layout = await find_layout(store, path, listing) if any_layout else None
+            layout = await find_layout(store, path, listing, keys=any_layout.keys) if any_layout else None
         if layout is None:
             raise _no_partitions(listing, path)
         return _of_layout(layout, (*requests, *more))
@@ -176,20 +177,18 @@ def _of_layout(layout: Layout, requests: tuple[MetadataRequest, ...]) -> Discove
     )
 
 
-async def discover_layout(store: ObjectStore, path: str) -> Discovery | None:
+async def discover_layout(store: ObjectStore, path: str, options: ReadOptions) -> Discovery | None:
     """Find the files in directories that are named like partitions but have no ``data.parquet``; None if there are none.
 
     Requests: 1 listing, and those of :func:`coldparquet.catalog.layouts.find_layout`.
     """
-    listed = MetadataRequest(
-        path=path, byte_range=None, reason="list the files", fetched_bytes=0, operation="list"
-    )
+    listed = MetadataRequest(path=path, byte_range=None, reason="list the files", fetched_bytes=0, operation="list")
     with metadata_requests([listed]) as requests:
         listing = await store.list(path)
         versions = [parse_partition_directory(found.rpartition("/")[2]) for found in listing.directories]
         if any(version is not None and version.name_txn >= 0 for version in versions):
             return None  # of two versions of a partition one counts
-        layout = await find_layout(store, path, listing)
+        layout = await find_layout(store, path, listing, keys=options.keys)
     return None if layout is None else _of_layout(layout, tuple(requests))
 
 

@@ -9,24 +9,25 @@ cold storage (``<table>/year=2026/month=02/day=10/data.parquet``). Keys of Hive 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
 from coldparquet.archive.objects import may_be_archived
 from coldparquet.catalog.findings import Finding
-from coldparquet.catalog.other_layouts import is_parquet_name
-from coldparquet.catalog.table_files import DATA_FILE, PartitionLocation
-from coldparquet.concurrency import gather_or_cancel, map_or_cancel
-from coldparquet.errors import NotFoundError, UnsupportedError
-from coldparquet.format.hive_keys import (
+from coldparquet.catalog.hive_keys import (
     KeyColumn,
+    KeyKind,
     cold_storage_directories,
     is_key_directory,
     key_kind,
     key_value,
     parse_keys,
 )
+from coldparquet.catalog.other_layouts import is_parquet_name
+from coldparquet.catalog.table_files import DATA_FILE, PartitionLocation
+from coldparquet.concurrency import gather_or_cancel, map_or_cancel
+from coldparquet.errors import NotFoundError, UnsupportedError
 from coldparquet.storage.log import note_metadata
 from coldparquet.storage.requests import is_lasting_etag
 from coldparquet.text import few_names, plural
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import Listing, ObjectInfo
     from coldparquet.storage.versions import Versions
+
+KeyTypes: TypeAlias = Literal["inferred", "text"]
+"""See `ReadOptions.keys`."""
 
 COLD_SIDECAR_FILE = "_pm.a"
 _COLD_STATE_FILE = "_manifest"
@@ -59,7 +63,7 @@ class Layout(Struct, frozen=True, kw_only=True):
     locations: tuple[PartitionLocation, ...]
     """By the values of their keys, and then by path; in cold storage by time."""
     infos: tuple[ObjectInfo, ...]
-    """What the listing says of them, in the same order."""
+    """What the listing says of them; empty where the files were named."""
     source: str
     """What was found, and what the directories state, as text."""
     states_times: bool
@@ -70,9 +74,10 @@ class Layout(Struct, frozen=True, kw_only=True):
     def expect_listed(self, versions: Versions) -> None:
         """Expect the versions that were listed, so that no object needs a HEAD, but for those that may be archived."""
         for info in self.infos:
-            if is_lasting_etag(info.etag) and not may_be_archived(info) and info.path not in versions.distrusted:
+            if is_lasting_etag(info.etag) and info.path not in versions.distrusted:
                 versions.pin(info.path, info.etag)
-                versions.note(info)
+                if not may_be_archived(info):
+                    versions.note(info)
 
 
 def is_data_directory(name: str) -> bool:
@@ -80,7 +85,7 @@ def is_data_directory(name: str) -> bool:
     return is_key_directory(name) or _DATED.fullmatch(name) is not None
 
 
-async def find_layout(store: ObjectStore, path: str, listing: Listing) -> Layout | None:
+async def find_layout(store: ObjectStore, path: str, listing: Listing, *, keys: KeyTypes) -> Layout | None:
     """Find the files of a table that has no partition directories; None if there are none.
 
     Requests: 1 listing for 250 directories where the store lists what lies below them, all at once, else 1 for each directory.
@@ -109,11 +114,11 @@ async def find_layout(store: ObjectStore, path: str, listing: Listing) -> Layout
     if not files:
         return None
     is_cold_storage = _COLD_STATE_FILE in names or any(name.endswith(f"/{COLD_SIDECAR_FILE}") for name in listed)
-    layout = _cold_storage(path, files, listed) if is_cold_storage else _lake(path, files)
+    layout = _cold_storage(path, files, listed) if is_cold_storage else place_files(path, files, keys=keys)
     return Layout(
         locations=layout.locations,
         infos=layout.infos,
-        source=layout.source,
+        source=f"directory listing: {layout.source}",
         states_times=layout.states_times,
         notes=(*layout.notes, *_notes_on_others(shown, files)),
         unread=_not_looked_into([name for name in directories if not is_data_directory(name)]),
@@ -167,13 +172,13 @@ async def _list_below(store: ObjectStore, path: str, directories: Sequence[str])
     )
 
 
-def _lake(path: str, files: Mapping[str, ObjectInfo]) -> Layout:
-    """Place files whose directories may state keys."""
+def place_files(path: str, files: Mapping[str, ObjectInfo | None], *, keys: KeyTypes) -> Layout:
+    """Place files, by their paths in the table, whose directories may state keys. No request."""
     of_directory = {name.rpartition("/")[0]: name for name in files}
-    keys = {directory: parse_keys(name) for directory, name in of_directory.items()}
+    stated = {directory: parse_keys(name) for directory, name in of_directory.items()}
     first = next(iter(of_directory))
-    names = [name for name, _ in keys[first]]
-    for directory, found in keys.items():
+    names = [name for name, _ in stated[first]]
+    for directory, found in stated.items():
         if [name for name, _ in found] != names:
             raise UnsupportedError(
                 f"{of_directory[first]} states {_stated(names)}, and {of_directory[directory]}"
@@ -183,15 +188,14 @@ def _lake(path: str, files: Mapping[str, ObjectInfo]) -> Layout:
                 path=path,
             )
     kinds = {
-        name: key_kind({found[number][1] for found in keys.values()}) for number, name in enumerate(names)
+        name: KeyKind.TEXT if keys == "text" else key_kind({found[number][1] for found in stated.values()})
+        for number, name in enumerate(names)
     }
     columns = {
         directory: tuple(KeyColumn(name, kinds[name], key_value(kinds[name], value)) for name, value in found)
-        for directory, found in keys.items()
+        for directory, found in stated.items()
     }
-    order = sorted(
-        files, key=lambda name: (*(_rank(key) for key in columns[name.rpartition("/")[0]]), name)
-    )
+    order = sorted(files, key=lambda name: (*(_rank(key) for key in columns[name.rpartition("/")[0]]), name))
     locations = []
     for name in order:
         directory = name.rpartition("/")[0]
@@ -206,11 +210,11 @@ def _lake(path: str, files: Mapping[str, ObjectInfo]) -> Layout:
                 keys=columns[directory],
             )
         )
-    stated = f", whose directories state {_stated(names, kinds)}" if names else ""
+    of_keys = f", whose directories state {_stated(names, kinds)}" if names else ""
     return Layout(
         locations=tuple(locations),
-        infos=tuple(files[name] for name in order),
-        source=f"directory listing: {plural(len(files), 'file')}{stated}; no name states the times of rows",
+        infos=tuple(info for name in order if (info := files[name]) is not None),
+        source=f"{plural(len(files), 'file')}{of_keys}; no name states the times of rows",
         states_times=False,
     )
 
@@ -256,7 +260,7 @@ def _cold_storage(path: str, files: Mapping[str, ObjectInfo], listed: Mapping[st
     return Layout(
         locations=locations,
         infos=tuple(data[name] for _, name in found),
-        source=f"directory listing: QuestDB's cold storage, {plural(len(locations), 'partition')} whose directories state"
+        source=f"QuestDB's cold storage, {plural(len(locations), 'partition')} whose directories state"
         " the times of rows",
         states_times=True,
         notes=("rows that the database has not moved to its cold storage yet are not here",),
@@ -268,7 +272,9 @@ def _notes_on_others(shown: Mapping[str, ObjectInfo], files: Mapping[str, Object
     empty = [name for name, info in shown.items() if info.size_bytes == 0 and is_parquet_name(name)]
     others = [name for name, info in shown.items() if name not in files and name not in empty and info.size_bytes != 0]
     notes = [f"not read, because they are empty: {few_names(empty)}"] if empty else []
-    return notes + ([f"not read, because they are not Parquet files by their names: {few_names(others)}"] if others else [])
+    return notes + (
+        [f"not read, because they are not Parquet files by their names: {few_names(others)}"] if others else []
+    )
 
 
 def _not_looked_into(directories: Iterable[str]) -> tuple[Finding, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from coldparquet.catalog.discovery import NATIVE_PARTITION, raise_what_is_missing
+from coldparquet.catalog.hive_keys import refuse_contradiction, with_key_columns
 from coldparquet.catalog.packed import CATALOGUE_FILE
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
 from coldparquet.concurrency import both, gather_or_cancel
@@ -452,7 +453,7 @@ class Partition:
                 self._location = before  # no update is under way: the next request is refused as well
                 raise
             self._metadata = PartitionMetadata(
-                sidecar=await asyncio.to_thread(sidecar_in_memory, footer, self._location.keys),
+                sidecar=await asyncio.to_thread(self._described_by, footer),
                 source="footer",
                 metadata_requests=(*known.metadata_requests, *requests),
                 notes=(*known.notes, reason),
@@ -501,8 +502,15 @@ class Partition:
             what = "its sidecar is of another state" if found.state == "stale" else "its sidecar cannot be used"
             notes = (*notes, f"{what}, so the footer was read: {found.problem.message}{remedy}")
         footer = await self.read_footer()
-        sidecar = await asyncio.to_thread(sidecar_in_memory, footer, self._location.keys)
+        sidecar = await asyncio.to_thread(self._described_by, footer)
         return PartitionMetadata(sidecar=sidecar, source="footer", notes=notes)
+
+    def _described_by(self, footer: ParquetFooter) -> Sidecar:
+        keys = self._location.keys
+        sidecar = sidecar_in_memory(footer, partial(with_key_columns, keys=keys))
+        for key in keys:
+            refuse_contradiction(sidecar, key)
+        return sidecar
 
     async def read_footer(self, *, size_bytes: int | None = None) -> ParquetFooter:
         """Read the Parquet footer, with or without a sidecar. 1 or 2 requests."""

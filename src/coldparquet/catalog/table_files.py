@@ -37,7 +37,7 @@ from coldparquet.storage.requests import RangeRequest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from coldparquet.format.hive_keys import KeyColumn
+    from coldparquet.catalog.hive_keys import KeyColumn
     from coldparquet.format.native import ColumnVersions
     from coldparquet.format.partition_names import PartitionDirectory, PartitionInterval
     from coldparquet.format.partition_records import PartitionRecord

@@ -35,7 +35,6 @@ from msgspec import Struct, field
 from coldparquet.errors import FormatError, InternalError
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.fetch import NOT_FETCHED, FetchedRanges
-from coldparquet.format.hive_keys import with_key_columns
 from coldparquet.format.parquet_thrift import BloomFilterHeader
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
@@ -47,10 +46,9 @@ from coldparquet.ranges import ByteRange
 from coldparquet.records import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from coldparquet.format.fetch import WantedRanges
-    from coldparquet.format.hive_keys import KeyColumn
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.parquet_thrift import ColumnMetaData
     from coldparquet.format.sidecar import Sidecar
@@ -346,12 +344,15 @@ def _in_sidecar(table: RowGroupTable, entries: npt.NDArray[np.uint32]) -> BloomP
 _MOST_ROUNDS = 2
 
 
-def sidecar_in_memory(footer: ParquetFooter, keys: Sequence[KeyColumn] = ()) -> Sidecar:
+def sidecar_in_memory(
+    footer: ParquetFooter, adapt: Callable[[SidecarContent], SidecarContent] | None = None
+) -> Sidecar:
     """Make a sidecar from a footer where there is none: it locates bloom filters in the Parquet file.
 
-    ``keys`` of the file's path become columns, unless the file has them.
+    ``adapt`` adds what the footer does not say.
     """
-    content = with_key_columns(refer_to_blooms(sidecar_content_from_footer(footer), footer), keys)
+    content = refer_to_blooms(sidecar_content_from_footer(footer), footer)
+    content = content if adapt is None else adapt(content)
     return parse_sidecar(encode_sidecar(content), path=footer.path, verify_checksum=False)
 
 

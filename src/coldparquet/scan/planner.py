@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coldparquet.catalog.hive_keys import has_type_of_key
 from coldparquet.concurrency import both
-from coldparquet.format.hive_keys import has_type_of_key
 from coldparquet.plan.choices import Choice
 from coldparquet.plan.columns import columns_left_out
 from coldparquet.plan.model import PrunedPartition, ReadPlan
@@ -116,7 +116,11 @@ def prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPa
         return list(partitions), []
     verdict, _ = prune(predicate, NameStatistics(len(partitions), stated), len(partitions))
     kept = [partition for partition, may_match in zip(partitions, verdict.survives, strict=True) if may_match]
-    reason = "names of directories" if len(stated) > 1 or question.snapshot.designated_timestamp not in stated else "time range"
+    reason = (
+        "names of directories"
+        if len(stated) > 1 or question.snapshot.designated_timestamp not in stated
+        else "time range"
+    )
     pruned = [
         PrunedPartition(name=partition.name, reason=reason)
         for partition, may_match in zip(partitions, verdict.survives, strict=True)

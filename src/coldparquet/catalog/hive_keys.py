@@ -16,9 +16,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
+import numpy as np
 from msgspec import Struct
 
-from coldparquet.errors import UnsupportedError
+from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.partition_names import (
     EARLIEST_NS,
     PartitionDirectory,
@@ -37,11 +38,14 @@ from coldparquet.format.types import (
     parse_foreign_annotations,
     resolve_type,
 )
+from coldparquet.plan.bind import BoundField
+from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from coldparquet.format.sidecar import Sidecar
     from coldparquet.format.sidecar_writer import SidecarContent
     from coldparquet.format.types import ColumnType
 
@@ -164,7 +168,9 @@ def with_key_columns(content: SidecarContent, keys: Sequence[KeyColumn]) -> Side
             )
         )
     row_groups = [
-        RowGroupSpec(row_count=group.row_count, chunks=[*group.chunks, *(_chunk(key, group.row_count) for key in added)])
+        RowGroupSpec(
+            row_count=group.row_count, chunks=[*group.chunks, *(_chunk(key, group.row_count) for key in added)]
+        )
         for group in content.row_groups
     ]
     return replace(
@@ -177,6 +183,36 @@ def has_type_of_key(column_type: ColumnType, kind: KeyKind) -> bool:
     type_code, physical_type, _ = _STORED_AS[kind]
     annotation = ForeignAnnotation.TIMESTAMP_MICROS_LOCAL if kind is KeyKind.TIMESTAMP else None
     return column_type.arrow == resolve_type(type_code, physical_type, 0, 0, annotation).arrow
+
+
+def refuse_contradiction(sidecar: Sidecar, key: KeyColumn) -> None:
+    """Refuse a file whose own column of a key's name cannot hold what its path states: by the key it would be pruned."""
+    place = sidecar.column_index(key.name)
+    if place is None or not has_type_of_key(sidecar.column_type(place), key.kind):
+        return
+    field = BoundField(name=key.name, index=place, type=sidecar.column_type(place))
+    bounds = SidecarStatistics(sidecar).bounds(field)
+    if bounds is None or not sidecar.row_group_count:
+        return
+    if key.value is None:
+        may_hold = bounds.may_hold_nulls
+    else:
+        may_hold = bounds.may_hold_values.copy()
+        for side, beyond in ((bounds.lower, True), (bounds.upper, False)):
+            if side is not None:
+                is_out = side.above(key.value) if beyond else ~side.at_or_above(key.value)
+                may_hold &= ~(is_out & side.known)
+    wrong = np.flatnonzero(~may_hold & (sidecar.row_counts > 0))
+    if len(wrong):
+        shown = "NULL" if key.value is None else key.value.decode() if isinstance(key.value, bytes) else key.value
+        raise FormatError(
+            f"its directory states {key.name} = {shown}, but the column {key.name} of the file has no such value in row group"
+            f" {wrong[0]}: one of the two is wrong; move the file to the directory of its values",
+            kind="KeyContradiction",
+            path=sidecar.path,
+            column=key.name,
+            row_group=int(wrong[0]),
+        )
 
 
 def _chunk(key: KeyColumn, row_count: int) -> ChunkSpec:
@@ -217,7 +253,7 @@ def cold_storage_directories(paths: Sequence[str]) -> list[PartitionDirectory | 
     """
     parsed = [_parsed_time(path) for path in paths]
     is_weekly = all(found is None or _begins_week(*found) for found in parsed)
-    directories = []
+    directories: list[PartitionDirectory | None] = []
     for path, found in zip(paths, parsed, strict=True):
         if found is None:
             directories.append(None)
