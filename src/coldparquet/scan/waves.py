@@ -99,7 +99,8 @@ class RankedRows(Struct, frozen=True, kw_only=True, eq=False):
         ranks = np.zeros(count, dtype=np.int64)
         if timestamp is not None:
             times: Any = rows.column(timestamp.name).cast(pa.int64()).combine_chunks()
-            ranks = flipped(numbers_to_numpy(times.fill_null(0), np.int64), ascending=ascending)
+            known = times.fill_null(0) if times.null_count else times
+            ranks = flipped(numbers_to_numpy(known, np.int64), ascending=ascending)
             if times.null_count:
                 ranks = np.where(mask_to_numpy(times.is_null()), _LEAST, ranks)
         numbers = flipped(np.arange(count), ascending=ascending)
