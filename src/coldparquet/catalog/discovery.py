@@ -177,6 +177,26 @@ def _of_layout(layout: Layout, requests: tuple[MetadataRequest, ...]) -> Discove
     )
 
 
+async def discover_any(store: ObjectStore, path: str, options: ReadOptions, *, ask_inside: bool = False) -> Discovery:
+    """Find the partitions of a table in any layout.
+
+    Requests: those of :func:`discover`; without a ``_txn``, 1 listing of the newest partition directory, and those of
+    :func:`discover_layout` if that has other files than ``data.parquet``.
+    """
+    found = await discover(store, path, ask_inside=ask_inside, any_layout=options)
+    if found.files is not None or found.layout is not None or found.locations[-1].directory_path == path.rstrip("/"):
+        return found
+    newest = found.locations[-1]
+    listing = await store.list(newest.directory_path, first_page_only=True)
+    names = [info.path.rpartition("/")[2] for info in listing.objects]
+    has_others = any(map(is_parquet_name, names)) or any(
+        is_data_directory(directory.rpartition("/")[2]) for directory in listing.directories
+    )
+    if DATA_FILE in names or not has_others:
+        return found
+    return await discover_layout(store, path, options) or found
+
+
 async def discover_layout(store: ObjectStore, path: str, options: ReadOptions) -> Discovery | None:
     """Find the files in directories that are named like partitions but have no ``data.parquet``; None if there are none.
 

@@ -185,6 +185,18 @@ def has_type_of_key(column_type: ColumnType, kind: KeyKind) -> bool:
     return column_type.arrow == resolve_type(type_code, physical_type, 0, 0, annotation).arrow
 
 
+def describes_keys(sidecar: Sidecar, keys: Sequence[KeyColumn]) -> bool:
+    """Tell whether a sidecar has a column of each key, of the key's type or, in the file itself, of any."""
+    for key in keys:
+        place = sidecar.column_index(key.name)
+        if place is None:
+            return False
+        has_bytes = sidecar.row_group_count and sidecar.chunks(place).total_compressed_bytes.any()
+        if not has_bytes and not has_type_of_key(sidecar.column_type(place), key.kind):
+            return False
+    return True
+
+
 def refuse_contradiction(sidecar: Sidecar, key: KeyColumn) -> None:
     """Refuse a file whose own column of a key's name cannot hold what its path states: by the key it would be pruned."""
     place = sidecar.column_index(key.name)

@@ -66,6 +66,8 @@ class Layout(Struct, frozen=True, kw_only=True):
     """What the listing says of them; empty where the files were named."""
     source: str
     """What was found, and what the directories state, as text."""
+    is_cold_storage: bool = False
+    """Whether QuestDB alone may write below the table's directory."""
     states_times: bool
     """Whether the directories state the times of their rows, so that files are in time order."""
     notes: tuple[str, ...] = ()
@@ -78,6 +80,18 @@ class Layout(Struct, frozen=True, kw_only=True):
                 versions.pin(info.path, info.etag)
                 if not may_be_archived(info):
                     versions.note(info)
+
+
+def refuse_writing_below(layout: Layout | None, table_path: str, path: str) -> None:
+    """Refuse to write to a place of which QuestDB is the only writer."""
+    root = table_path.rpartition("/")[0]
+    if layout is not None and layout.is_cold_storage and f"{path}/".startswith(f"{root}/"):
+        raise UnsupportedError(
+            "this is a QuestDB's cold storage, and QuestDB must be the only writer below its root; name another place with --index"
+            " URL, or ReadOptions(index=...)",
+            kind="ColdStorage",
+            path=table_path,
+        )
 
 
 def is_data_directory(name: str) -> bool:
@@ -119,6 +133,7 @@ async def find_layout(store: ObjectStore, path: str, listing: Listing, *, keys: 
         locations=layout.locations,
         infos=layout.infos,
         source=f"directory listing: {layout.source}",
+        is_cold_storage=is_cold_storage,
         states_times=layout.states_times,
         notes=(*layout.notes, *_notes_on_others(shown, files)),
         unread=_not_looked_into([name for name in directories if not is_data_directory(name)]),

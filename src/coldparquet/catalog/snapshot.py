@@ -110,6 +110,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
     """Caches that outlive a state."""
     use_catalogue: bool = True
     """Whether to fetch the table's catalogue, in a store that lists versions."""
+    index_path: str | None = None
+    """Directory of the catalogue; None is the table's."""
 
     @property
     def _are_chosen(self) -> bool:
@@ -208,7 +210,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                 await sidecars.distrust(path)
 
     async def _fetch_catalogue(self, previous: CatalogueFile | None) -> CatalogueFile:
-        path = self.path.rstrip("/")
+        path = self.index_path or self.path.rstrip("/")
         # Without a listing of versions, no evidence could show that an entry is old. Local sidecars cost little anyway.
         if not (self.use_catalogue and self.store.has_version_listings):
             return CatalogueFile(path=path)
@@ -233,7 +235,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         store = self.caches.above(CheckedStore(self.store, _new_versions(previous, locations)))
         if layout is not None:
             layout.expect_listed(store.versions)
-        listed = ListedObjects(store, versions=store.versions, on_listed=warn_of_second_files)
+        at_hand = None if layout is None or not layout.infos else {info.path: info for info in layout.infos}
+        listed = ListedObjects(store, versions=store.versions, on_listed=warn_of_second_files, at_hand=at_hand)
         catalogue = Catalogue(file, store, listed=listed)
         partitions = tuple(self._partition(location, store, catalogue, len(locations)) for location in locations)
         page_files = _new_page_files(store, catalogue)

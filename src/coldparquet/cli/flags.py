@@ -173,6 +173,7 @@ class ReadFlags:
             help="Types of the columns that directories such as date=2024-03-01 state.",
         ),
     ] = "inferred"
+    index: IndexPlace = None
     no_sidecars: Annotated[
         bool, typer.Option("--no-sidecars", help="Plan from Parquet footers, as if no partition had a sidecar.")
     ] = False
@@ -190,8 +191,15 @@ class ReadFlags:
             columns_from=cast("Literal['newest', 'all']", self.columns_from),
             timestamp=self.timestamp,
             keys=cast("Literal['inferred', 'text']", self.keys),
+            index=self.index,
             sidecars=not self.no_sidecars,
         )
+
+
+IndexPlace = Annotated[
+    str | None,
+    typer.Option("--index", metavar="URL", help="Directory with the index of a table that is not yours to write to."),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,6 +86,7 @@ _OF_THE_DRIVER = frozenset(
         "sidecars",
         "unread",
         "timestamp",
+        "index",
         "keys",
     }
 )
