@@ -152,6 +152,7 @@ async def test_a_file_that_cannot_be_described_is_a_failure_and_the_others_are_i
     assert report.catalogue.packed_count == DAYS * FILES
     [left_out] = [one for one in report.catalogue.partitions if one.reason is not None]
     assert left_out.name == name_of(1, 5)
+    assert left_out.is_unreadable
 
 
 async def test_nothing_is_written_below_the_root_of_cold_storage() -> None:

@@ -203,6 +203,30 @@ async def test_answers_from_metadata_know_the_keys(tmp_path: Path) -> None:
         assert await table.scan(where="venue is null").count() == 500
 
 
+def piece_batches(piece: bytes) -> list[pa.RecordBatch]:
+    return list(cp.pieces.read_piece_batches(piece))
+
+
+async def test_pieces_and_engines_know_the_keys(tmp_path: Path) -> None:
+    write_with_arrow(trades(1_500), tmp_path / "lake")
+    where = "date >= '2024-03-02' and venue = 'XETRA'"
+    expected = await rows_of(str(tmp_path / "lake"), ["id", "date", "venue"], where)
+    async with cp.open_table(str(tmp_path / "lake")) as table:
+        pieces = await table.scan(["id", "date", "venue"], where=where).pieces(3)
+        encoded = [piece.to_bytes() for piece in pieces]
+    batches = [batch for piece in encoded for batch in await asyncio.to_thread(piece_batches, piece)]
+    assert in_order(pa.Table.from_batches(batches)) == in_order(expected)
+    with cp.sync.open_table(str(tmp_path / "lake")) as opened:
+        condition = (pl.col("date") >= date(2024, 3, 2)) & (pl.col("venue") == "XETRA")
+        assert opened.lazy().filter(condition).select("id").collect().height == expected.num_rows
+        dataset = opened.to_pyarrow_dataset()
+        assert dataset.count_rows(filter=ds.field("date") == date(2024, 3, 2)) == 480
+        with duckdb.connect() as connection:
+            cp.duckdb.register(connection, "lake", opened)
+            counted = connection.sql(f"select count(*) from lake where {where}").fetchall()
+        assert counted == [(expected.num_rows,)]
+
+
 # --- Directories of files ---------------------------------------------------------------------------------------------
 
 

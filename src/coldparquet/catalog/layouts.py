@@ -213,7 +213,7 @@ def place_files(path: str, files: Mapping[str, ObjectInfo | None], *, keys: KeyT
     order = sorted(files, key=lambda name: (*(_rank(key) for key in columns[name.rpartition("/")[0]]), name))
     locations = []
     for name in order:
-        directory = name.rpartition("/")[0]
+        directory, info = name.rpartition("/")[0], files[name]
         directory_path = f"{path}/{directory}" if directory else path
         locations.append(
             PartitionLocation(
@@ -222,6 +222,7 @@ def place_files(path: str, files: Mapping[str, ObjectInfo | None], *, keys: KeyT
                 data_path=f"{path}/{name}",
                 sidecar_path=None,
                 directory=None,
+                listed_size_bytes=None if info is None else info.size_bytes,
                 keys=columns[directory],
             )
         )

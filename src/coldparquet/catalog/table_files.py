@@ -373,7 +373,7 @@ class PartitionLocation(Struct, frozen=True, kw_only=True):
     is_listed: bool = False
     """Whether a listing showed the directory; otherwise it may not exist."""
     listed_size_bytes: int | None = None
-    """Size of the Parquet file in a listing, by which to choose the snapshot of a sidecar; None where nothing depends on it."""
+    """Size of the Parquet file in the listing that found a table of another layout; it chooses the snapshot of a sidecar."""
     keys: tuple[KeyColumn, ...] = ()
     """Columns that the directories above the file state, as in ``date=2024-03-01/part-0.parquet``."""
     is_being_updated: bool = False

@@ -28,7 +28,7 @@ from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_a
 from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, join_url, nothing_to_do
 from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.text import plural
+from coldparquet.text import few_names, plural
 
 if TYPE_CHECKING:
     import asyncio
@@ -212,7 +212,11 @@ class IndexJob(TableByTable):
             job = PackJob(index=self.index, dry_run=self.dry_run)
             report = await job.pack(item, stores, force=self.force)
             packed = result_of_pack(item, replace(report, url=item.table_url))
-            return replace(packed, outcome="failed", kind="NothingToIndex") if report.action == "skipped" else packed
+            unreadable = [one for one in report.partitions if one.is_unreadable]
+            if not unreadable:
+                return packed
+            reason = f"{few_names([one.name for one in unreadable])} cannot be read: {unreadable[0].reason}"
+            return replace(packed, outcome="failed", kind="UnreadableFiles", reason=reason)
         store, path = stores.table(item)
         checked = CheckedStore(store)  # its own, which forgets with it which versions it saw
         location, options = location_from_data(item.work, path), stores.read_options

@@ -65,6 +65,11 @@ _TABLES_AT_ONCE = 16
 
 _NOT_USED_HERE = "readers use it in copies on S3, not here, where no listing tells versions"
 
+_NO_INDEX_HERE = (
+    "nothing to write: files of such a layout get their index in a store that lists versions, as S3 does; here readers take"
+    " their footers"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedPartition:
@@ -74,7 +79,9 @@ class PackedPartition:
     sidecar_bytes: int | None
     """Size of its sidecar; None where it is left out."""
     reason: str | None = None
-    """Why it is left out; readers fetch its sidecar by itself."""
+    """Why it is left out; readers fetch its sidecar by itself, or its footer."""
+    is_unreadable: bool = False
+    """Whether readers cannot read it either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,6 +342,8 @@ class _Packing:
     ) -> PackReport:
         """Pack the files of another layout, of which only those are read that the trusted catalogue does not describe."""
         refuse_writing_below(layout, self._path, self._catalogue_path)
+        if not self._store.has_version_listings:
+            return PackReport(url=self._path, action="skipped", reason=_NO_INDEX_HERE)
         listed = {info.path: info for info in layout.infos}
         kept = {} if trusted is None else await asyncio.to_thread(kept_entries, trusted.data, layout.locations, listed)
         layout.expect_listed(self._checked.versions)
@@ -427,7 +436,9 @@ def _without_blooms(packed: Sequence[PackedSidecar | LeftOut]) -> list[PackedSid
 
 def _described(location: PartitionLocation, packed: PackedSidecar | LeftOut) -> PackedPartition:
     if isinstance(packed, LeftOut):
-        return PackedPartition(name=location.name, sidecar_bytes=None, reason=packed.reason)
+        return PackedPartition(
+            name=location.name, sidecar_bytes=None, reason=packed.reason, is_unreadable=packed.is_unreadable
+        )
     return PackedPartition(name=location.name, sidecar_bytes=len(packed.sidecar))
 
 

@@ -177,7 +177,7 @@ class LeftOut:
     """A partition that is not packed."""
 
     reason: str
-    is_failure: bool = False
+    is_unreadable: bool = False
     """Whether readers cannot read it either."""
 
 
@@ -223,7 +223,7 @@ async def read_entry_of_file(
     except InternalError:
         raise
     except ColdParquetError as error:
-        return LeftOut(reason=error.message, is_failure=True)
+        return LeftOut(reason=error.message, is_unreadable=True)
     sidecar = metadata.sidecar
     if len(sidecar.file) > LARGEST_SIDECAR_BYTES:
         return LeftOut(reason=f"its description of {len(sidecar.file):,} bytes is worth a request of its own")
