@@ -79,6 +79,21 @@ def default_task_count(worthwhile: int) -> int:
     return math.isqrt(_UNBOUNDED_TASKS * worthwhile)
 
 
+def growing_shares(pieces: Sequence[ScanPiece]) -> list[list[ScanPiece]]:
+    """Distribute small pieces over tasks of which Spark may run only the first ones: one piece, then twice as many."""
+    shares: list[list[ScanPiece]] = []
+    start, count = 0, 1
+    while start < len(pieces):
+        share: list[ScanPiece] = []
+        for piece in pieces[start : start + count]:
+            share.append(piece)
+            if sum(one.fetched_bytes for one in share) * 4 >= BYTES_PER_TASK:
+                break
+        shares.append(share)
+        start, count = start + len(share), count * 2
+    return shares
+
+
 def shares_of(pieces: Sequence[ScanPiece], *, most: int | None, together: bool = False) -> list[list[ScanPiece]]:
     """Distribute pieces over tasks."""
     weights = [max(piece.fetched_bytes, 1) for piece in pieces]
