@@ -12,7 +12,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 class JarBuildHook(BuildHookInterface[Any]):
     """Runs ``src/jvm/build.py``; without its tools the wheel has no jar, and says so."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's
         """Build the jar beside the modules, from where ``artifacts`` takes it into the wheel."""
         spec = importlib.util.spec_from_file_location("build_jar", Path(self.root, "src", "jvm", "build.py"))
         if spec is None or spec.loader is None:
