@@ -29,11 +29,17 @@ class PlannedShares:
     """The pieces of each task; at least one task, to carry the explanation."""
     explanation: bytes
     """Text, compressed; see :func:`explanation_text`."""
+    fetched_bytes: int
+    """What all tasks together will fetch."""
 
     @classmethod
-    def of(cls, shares: Sequence[tuple[bytes, ...]], explanation: str) -> Self:
+    def of(cls, shares: Sequence[Sequence[ScanPiece]], explanation: str) -> Self:
         """Combine the pieces of each task with the plan's explanation."""
-        return cls(shares=tuple(shares) or ((),), explanation=zlib.compress(explanation.encode()))
+        return cls(
+            shares=tuple(tuple(piece.to_bytes() for piece in share) for share in shares) or ((),),
+            explanation=zlib.compress(explanation.encode()),
+            fetched_bytes=sum(piece.fetched_bytes for share in shares for piece in share),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

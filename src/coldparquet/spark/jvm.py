@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 from coldparquet.errors import UnsupportedError
@@ -34,6 +35,21 @@ def jar() -> str:
             kind="NoJar",
         )
     return str(_JAR)
+
+
+WORTH_A_WARNING_BYTES = 16 * 1024 * 1024
+"""Less is read in a second, whatever the query leaves of it."""
+
+
+def warn_without_jar() -> None:
+    """Say, once in a process, that a scan reads whole tables because Spark tells a Python source nothing of its query."""
+    warnings.warn(
+        "coldparquet reads all columns and rows, because Spark tells a Python source neither those that a query selects nor its"
+        " filters. Add to the session .config('spark.jars', coldparquet.spark.jar()), or name them with .option('columns', ...)"
+        " and .option('where', ...)",
+        UserWarning,
+        stacklevel=2,
+    )
 
 
 if __name__ == "__main__":

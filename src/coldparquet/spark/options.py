@@ -239,6 +239,11 @@ class SourceOptions:
     pushed: Pushed | None = None
     """What Spark asks of this scan; None without coldparquet's jar."""
 
+    @property
+    def names_its_rows(self) -> bool:
+        """Whether anything tells a scan that it need not read whole tables."""
+        return self.pushed is not None or self.push_filters or (self.columns, self.where) != (None, None)
+
     @classmethod
     def parse(cls, options: Mapping[str, str], *, also: frozenset[str] = frozenset()) -> SourceOptions:
         """Parse the options of a data source. Opens nothing but the file of ``prices``."""

@@ -131,9 +131,7 @@ class ScanOfTables:
         )
         pieces = [piece for of_table in planned for piece in of_table]
         shares = shares_of(pieces, most=most, together=len(tables) > 1) if limit is None else growing_shares(pieces)
-        return PlannedShares.of(
-            [tuple(piece.to_bytes() for piece in share) for share in shares], self._explanation(planned, len(shares))
-        )
+        return PlannedShares.of(shares, self._explanation(planned, len(shares)))
 
     async def scans_of(self, columns: Sequence[str]) -> list[Scan]:
         """Return a scan of these columns for each table, with the filters of Spark. Requests: those of opening them."""
