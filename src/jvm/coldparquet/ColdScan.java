@@ -94,7 +94,15 @@ final class ColdScan implements Scan {
     }
 
     /** Equal where the same is asked, so that Spark reads it once in a query. */
-    private record ColdBatch(Batch python, Object same) implements Batch {
+    private static final class ColdBatch implements Batch {
+        private final Batch python;
+        private final Object same;
+
+        ColdBatch(Batch python, Object same) {
+            this.python = python;
+            this.same = same;
+        }
+
         @Override
         public InputPartition[] planInputPartitions() {
             return python.planInputPartitions();
