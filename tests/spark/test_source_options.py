@@ -40,7 +40,7 @@ def test_names_in_camel_case() -> None:
         "batchRows": "7",
         "pushFilters": "true",
         "secretOptions": '{"key": "k"}',
-        "storage.aKey": "v",
+        "storage.my_region": "v",
     }
     options = SourceOptions.parse({"path": "a", **given})
     assert (options.read_options.max_bytes, options.read_options.batch_rows, options.push_filters) == (5, 7, True)
