@@ -91,10 +91,10 @@ def given_fields(
             )
     fields: dict[str, dict[str, Any]] = {place.partition(".")[0]: {} for place, _ in options.values()}
     for name, (place, convert) in options.items():
-        text = texts.get(option_key(name))
-        if text is not None:
+        asked = texts.get(option_key(name))
+        if asked is not None:
             group, _, field_name = place.partition(".")
-            fields[group][field_name] = _converted(name, text, convert)
+            fields[group][field_name] = _converted(name, asked, convert)
     return fields
 
 
