@@ -536,7 +536,8 @@ class Scan:
         snapshot = self.question.snapshot
         if snapshot.designated_timestamp is None:
             raise InvalidInputError(
-                f"{method} goes by the designated timestamp, and this table has none; sort the rows that scan() returns",
+                f"{method} goes by the designated timestamp, and this table has none; name one with ReadOptions(timestamp='...'),"
+                " or sort the rows that scan() returns",
                 kind="NoDesignatedTimestamp",
                 path=self.question.url,
             )

@@ -18,6 +18,9 @@
 | ``archived`` | ``refuse``, ``skip`` or ``restore`` partitions in an archive class |
 | ``unread`` | ``refuse`` a table with Parquet files beside its partitions that are not read, or ``skip`` these files |
 | ``columns_from`` | ``newest`` or ``all``: which partitions define the columns of a table without ``_meta`` |
+| ``timestamp`` | the column that says when a row happened, for files that do not name one |
+| ``index`` | directory with the index of a table that is not ours to write to, such as ``s3://mine/indexes/events`` |
+| ``keys`` | ``inferred`` or ``text``: types of the columns that directories such as ``date=2024-03-01`` state |
 | ``sidecars`` | ``false`` plans from Parquet footers, for tables with damaged sidecars; default ``true`` |
 | ``restore_tier``, ``restore_days``, ``restore_wait`` | how to restore them |
 | ``cache_directory`` | where the driver caches sidecars between runs; tasks cache nothing |
@@ -218,6 +221,9 @@ _OPTIONS: Options = {
     "archived": ("read.archived", str),
     "unread": ("read.unread", str),
     "columns_from": ("read.columns_from", str),
+    "timestamp": ("read.timestamp", str),
+    "keys": ("read.keys", str),
+    "index": ("read.index", str),
     "sidecars": ("read.sidecars", truth),
     "restore_tier": ("restore.tier", str),
     "restore_days": ("restore.days", whole_number),
