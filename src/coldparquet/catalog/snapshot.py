@@ -24,7 +24,7 @@ from coldparquet.catalog.table_files import CommittedRowsStore, CommittedState
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, ColdParquetError, InternalError, NotFoundError, UnsupportedError
 from coldparquet.format.partition_names import parse_partition_directory
-from coldparquet.plan.columns import table_columns_of_metadata, unified_columns
+from coldparquet.plan.columns import table_columns_of_metadata, timestamp_index, unified_columns
 from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.log import metadata_requests
@@ -212,7 +212,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                 (known.sidecar for known in reversed(others) if known),
                 by_name=self.options.columns_from == "all",
             ),
-            designated_timestamp=newest.sidecar.designated_timestamp,
+            designated_timestamp=timestamp_index(newest.sidecar),
             files=None,
             symbol_dictionaries=None,
             page_files=page_files,

@@ -16,15 +16,19 @@ lists.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from coldparquet.errors import FormatError, InternalError
+from coldparquet.errors import FormatError, InternalError, UnsupportedError
+from coldparquet.format.parquet_footer import PARQUET_MAGIC, frame_footer
+from coldparquet.format.parquet_thrift import FileMetaData, SchemaElement
+from coldparquet.format.stored_schema import encode_stored
 from coldparquet.options import MIB
 
 if TYPE_CHECKING:
@@ -71,6 +75,9 @@ PLAIN_TEXT = TextAs(symbols="string", strings="string")
 
 TEXT_AS_STORED = TextAs(symbols="dictionary", strings="string")
 """SYMBOL as dictionaries, which is how QuestDB always stores it, and other text as plain strings."""
+
+NO_EXTENSIONS: Any = {"arrow_extensions_enabled": False}
+"""How pyarrow opens Parquet files: JSON is text, and a UUID 16 bytes. The stubs do not know the option."""
 
 _PLAIN_TYPES: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
@@ -122,12 +129,36 @@ def _arrow_type(kind: ArrowKind, text: TextAs) -> pa.DataType:  # noqa: C901, PL
         case "decimal256":
             return pa.decimal256(kind.precision, kind.scale)
         case "list":
-            list_type: pa.DataType = pa.float64()
-            for _ in range(kind.dimensions):
-                list_type = pa.list_(list_type)
-            return list_type
+            return reduce(lambda items, _: pa.list_(items), range(kind.dimensions), _PLAIN_TYPES["float64"])
+        case "parquet":
+            return type_of_schema(kind.parquet)
         case name:
             raise InternalError(f"no Arrow type is known for {name!r}")
+
+
+@lru_cache(maxsize=1024)
+def type_of_schema(note: str) -> pa.DataType:
+    """Return the Arrow type that pyarrow reads a column as, given its Parquet schema; the items of all levels may be null."""
+    elements, _ = encode_stored("column", note)
+    schema = [SchemaElement(name="schema", num_children=1), *elements]
+    footer = FileMetaData(version=2, schema=schema, num_rows=0, created_by="coldparquet").encode()
+    try:
+        end = pa.BufferReader(PARQUET_MAGIC + frame_footer(footer))
+        type_: pa.DataType = _nullable(pq.ParquetFile(end, **NO_EXTENSIONS).schema_arrow.field(0).type)
+    except (pa.ArrowException, OSError) as error:
+        raise UnsupportedError(f"pyarrow cannot read its Parquet schema: {' '.join(str(error).split())}") from error
+    return type_
+
+
+def _nullable(type_: Any) -> Any:
+    """Return a nested type whose items may be null at all levels: files differ in what they promise."""
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_nullable(type_.key_type), _nullable(type_.item_type))
+    if pa.types.is_list(type_):
+        return pa.list_(pa.field(type_.value_field.name, _nullable(type_.value_type)))
+    return type_
 
 
 def numbers_to_arrow(values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array[Any]:

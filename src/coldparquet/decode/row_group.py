@@ -82,7 +82,7 @@ def decode_row_group(  # noqa: PLR0913 - a read, what is wanted of it and how
     fetched: dict[int, pa.ChunkedArray[Any]] = {}
     if read.columns:
         columns_of_read = FetchedColumns(buffer, read, check_page_checksums=check_page_checksums, most_bytes=most_bytes)
-        fetched = dict(zip(read.columns, columns_of_read.decode(text=text, known=known), strict=True))
+        fetched = columns_of_read.decode(text=text, known=known)
     made = dict(zip(read.made_columns, read.made_values, strict=True))
     fields, arrays = [], []
     for column in columns:
@@ -124,6 +124,9 @@ def _normalised(
     type_: Any = arrow_type(stored, text=text)
     if pa.types.is_dictionary(array.type):
         return array
+    if stored.arrow.name == "parquet":
+        check_values(array, label)
+        return array if array.type == type_ else array.cast(type_)
     if stored.raw_array:
         chunks: list[Any] = array.chunks
         lists = [decode_raw_arrays(chunk, dimensions=stored.arrow.dimensions, label=label) for chunk in chunks]

@@ -68,6 +68,12 @@ class SchemaLeaf(Struct, frozen=True, kw_only=True):
     list_optionals: tuple[bool, ...] | None
     """For a leaf in nothing but annotated lists: whether each list, outermost first, and finally its element, is
     optional. None for flat columns and for other groups: structs, maps, unannotated or repeated fields."""
+    path: tuple[str, ...]
+    """Names of the fields from the top-level field to the leaf."""
+    number: int
+    """Position among the leaves of the top-level field."""
+    elements: list[thrift.SchemaElement]
+    """The top-level field and all below it, depth first; its leaves share the list."""
 
 
 def parse_schema(elements: Sequence[thrift.SchemaElement], *, path: str | None) -> tuple[SchemaLeaf, ...]:
@@ -86,12 +92,17 @@ class _OpenGroup(Struct):
 
 def _walk(elements: Sequence[thrift.SchemaElement], path: str | None) -> Iterator[SchemaLeaf]:
     open_groups = [_OpenGroup(elements[0], _child_count(elements[0], path))]
+    of_field: list[thrift.SchemaElement] = []
+    number = 0
     for element in elements[1:]:
         while open_groups and open_groups[-1].children_left == 0:
             open_groups.pop()
         if not open_groups:
             raise _invalid(f"schema element {element.name!r} belongs to no group", path)
         open_groups[-1].children_left -= 1
+        if len(open_groups) == 1:
+            of_field, number = [], 0
+        of_field.append(element)
         if element.repetition_type is None:
             element.repetition_type = Repetition.REQUIRED  # as Arrow and DuckDB do where writers leave it out
         if element.repetition_type not in _REPETITIONS:
@@ -101,7 +112,8 @@ def _walk(elements: Sequence[thrift.SchemaElement], path: str | None) -> Iterato
             if len(open_groups) > MAX_LEVEL:
                 raise UnsupportedError(f"the schema is nested deeper than {MAX_LEVEL} levels", path=path)
         else:
-            yield _leaf([*(group.element for group in open_groups[1:]), element], path)
+            yield _leaf([*(group.element for group in open_groups[1:]), element], number, of_field, path)
+            number += 1
     if any(group.children_left for group in open_groups):
         raise _invalid("the schema ends before its last group is complete", path)
 
@@ -112,7 +124,9 @@ def _child_count(element: thrift.SchemaElement, path: str | None) -> int:
     return element.num_children
 
 
-def _leaf(fields: list[thrift.SchemaElement], path: str | None) -> SchemaLeaf:
+def _leaf(
+    fields: list[thrift.SchemaElement], number: int, of_field: list[thrift.SchemaElement], path: str | None
+) -> SchemaLeaf:
     """Describe the leaf at the end of ``fields``, which start with the top-level field."""
     top, leaf = fields[0], fields[-1]
     if leaf.type is None or leaf.type not in _PHYSICAL_TYPES:
@@ -136,6 +150,9 @@ def _leaf(fields: list[thrift.SchemaElement], path: str | None) -> SchemaLeaf:
         logical=logical_type_of(leaf),
         depth=len(fields),
         list_optionals=_list_optionals(fields),
+        path=tuple(field.name for field in fields),
+        number=number,
+        elements=of_field,
     )
 
 
@@ -212,6 +229,10 @@ class LeafSpec(Struct, frozen=True, kw_only=True):
     max_rep_level: int = 0
     max_def_level: int = 1
     logical: LogicalType | None = None
+    stored: str | None = None
+    """For the first leaf of a column that has the schema of its file: that schema, as in its annotation."""
+    number: int = 0
+    """Position among the leaves of such a column; the others follow the first one."""
 
 
 def encode_leaf(leaf: LeafSpec) -> tuple[list[thrift.SchemaElement], list[str]]:
