@@ -150,15 +150,43 @@ def type_of_schema(note: str) -> pa.DataType:
     return type_
 
 
-def _nullable(type_: Any) -> Any:
-    """Return a nested type whose items may be null at all levels: files differ in what they promise."""
+def _nullable(type_: Any, *, item: str | None = None) -> Any:
+    """Return a nested type whose items may be null at all levels: files differ in what they promise.
+
+    Items of lists keep their names, unless one is given.
+    """
     if pa.types.is_struct(type_):
-        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in type_])
+        return pa.struct([pa.field(field.name, _nullable(field.type, item=item)) for field in type_])
     if pa.types.is_map(type_):
-        return pa.map_(_nullable(type_.key_type), _nullable(type_.item_type))
+        return pa.map_(_nullable(type_.key_type, item=item), _nullable(type_.item_type, item=item))
     if pa.types.is_list(type_):
-        return pa.list_(pa.field(type_.value_field.name, _nullable(type_.value_type)))
+        name = type_.value_field.name if item is None else item
+        return pa.list_(pa.field(name, _nullable(type_.value_type, item=item)))
     return type_
+
+
+class _WithNamesOf:
+    """An array whose values another type describes, as the C data interface hands it over: no value is copied."""
+
+    def __init__(self, array: Any, type_: pa.DataType) -> None:
+        self._array, self._type = array, type_
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:  # noqa: ARG002, PLW3201
+        _, array = self._array.__arrow_c_array__()
+        return self._type.__arrow_c_schema__(), array
+
+
+def with_names_of(array: pa.ChunkedArray[Any], type_: Any) -> pa.ChunkedArray[Any]:
+    """Return an array in a type that differs only in names of items, and in what may be null.
+
+    Arrow's cast takes some of these differences, but not those of maps.
+    """
+    if array.type.equals(type_, check_metadata=True):
+        return array
+    if str(_nullable(array.type, item="")) != str(_nullable(type_, item="")):
+        raise InternalError(f"{array.type} was decoded, and {type_} expected")
+    chunks: list[Any] = array.chunks
+    return pa.chunked_array([pa.array(_WithNamesOf(chunk, type_)) for chunk in chunks], type=type_)
 
 
 def numbers_to_arrow(values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array[Any]:

@@ -14,6 +14,7 @@ from coldparquet.decode.arrow import (
     missing_values,
     repeated_value,
     rows_without_columns,
+    with_names_of,
     zero,
 )
 from coldparquet.decode.columns import FetchedColumns
@@ -126,7 +127,7 @@ def _normalised(
         return array
     if stored.arrow.name == "parquet":
         check_values(array, label)
-        return array if array.type == type_ else array.cast(type_)
+        return with_names_of(array, arrow_type(wanted, text=text))
     if stored.raw_array:
         chunks: list[Any] = array.chunks
         lists = [decode_raw_arrays(chunk, dimensions=stored.arrow.dimensions, label=label) for chunk in chunks]
@@ -144,7 +145,7 @@ def _converted(
     array: pa.ChunkedArray[Any], stored: ColumnType, wanted: ColumnType, text: TextAs, label: ChunkLabel
 ) -> pa.ChunkedArray[Any]:
     """Convert a column whose type was changed after its partition was written."""
-    if stored.arrow == wanted.arrow and holds_same_values(stored, wanted):
+    if stored.arrow.name == "parquet" or (stored.arrow == wanted.arrow and holds_same_values(stored, wanted)):
         return array
     type_: Any = arrow_type(wanted, text=text)
     as_decoded: Any = arrow_type(stored, text=text)

@@ -273,6 +273,11 @@ class ColumnType:
     """Whether a partition of another type is read as Arrow unifies the two, not as QuestDB's ALTER COLUMN TYPE
     converts. True for the columns of tables without ``_meta``."""
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether values equal literals: not arrays, nor what pyarrow decodes by its Parquet schema."""
+        return self.arrow.name not in {"list", "parquet"}
+
 
 class _Storage(Struct, frozen=True, kw_only=True):
     """The properties of a tag, or an annotation, stored as one physical type."""
