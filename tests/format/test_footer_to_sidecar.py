@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coldparquet.decode.arrow import type_of_schema
+from coldparquet.decode.stored_types import type_of_schema
 from coldparquet.errors import FormatError
 from coldparquet.format import parquet_thrift
 from coldparquet.format.parquet_footer import (

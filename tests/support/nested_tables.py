@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import decimal
 import io
 import string
@@ -46,7 +46,10 @@ def random_type(random: Random, depth: int) -> Any:
         case "struct":
             others = [random_type(random, depth - 1) for _ in range(random.randrange(3))]
             return pa.struct(
-                [pa.field(name, type_, random.random() < 0.7) for name, type_ in zip("xyz", [inner, *others], strict=False)]
+                [
+                    pa.field(name, type_, random.random() < 0.7)
+                    for name, type_ in zip("xyz", [inner, *others], strict=False)
+                ]
             )
     return pa.map_(random.choice((pa.string(), pa.int32())), inner)
 
@@ -71,7 +74,9 @@ def random_value(random: Random, type_: Any, *, nullable: bool = True) -> Any:  
         return [(key, random_value(random, type_.item_type)) for key in dict.fromkeys(keys)]
     if pa.types.is_list(type_):
         field = type_.value_field
-        return [random_value(random, field.type, nullable=field.nullable) for _ in range(random.choice((0, 0, 1, 2, 5)))]
+        return [
+            random_value(random, field.type, nullable=field.nullable) for _ in range(random.choice((0, 0, 1, 2, 5)))
+        ]
     if pa.types.is_struct(type_):
         return {field.name: random_value(random, field.type, nullable=field.nullable) for field in type_}
     if pa.types.is_boolean(type_):
@@ -90,11 +95,11 @@ def random_value(random: Random, type_: Any, *, nullable: bool = True) -> Any:  
     if pa.types.is_binary(type_):
         return random.randbytes(random.randrange(4))
     if pa.types.is_date(type_):
-        return datetime.date(1970, 1, 1) + datetime.timedelta(days=random.randrange(-40_000, 40_000))
+        return dt.date(1970, 1, 1) + dt.timedelta(days=random.randrange(-40_000, 40_000))
     if pa.types.is_time(type_):
-        return datetime.time(random.randrange(24), random.randrange(60), 0, random.randrange(10**6))
-    zone = datetime.UTC if type_.tz else None
-    return datetime.datetime(2024, 1, 1, tzinfo=zone) + datetime.timedelta(milliseconds=random.randrange(10**12))
+        return dt.time(random.randrange(24), random.randrange(60), 0, random.randrange(10**6))
+    zone = dt.UTC if type_.tz else None
+    return dt.datetime(2024, 1, 1, tzinfo=zone) + dt.timedelta(milliseconds=random.randrange(10**12))
 
 
 def random_nested_rows(random: Random, row_count: int, types: dict[str, Any]) -> pa.Table:

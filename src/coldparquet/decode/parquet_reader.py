@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from coldparquet.decode.arrow import NO_EXTENSIONS
+from coldparquet.decode.stored_types import NO_EXTENSIONS
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.parquet_footer import PARQUET_MAGIC
 from coldparquet.options import KIB

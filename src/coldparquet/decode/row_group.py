@@ -14,12 +14,12 @@ from coldparquet.decode.arrow import (
     missing_values,
     repeated_value,
     rows_without_columns,
-    with_names_of,
     zero,
 )
 from coldparquet.decode.columns import FetchedColumns
 from coldparquet.decode.conversion import convert_values
 from coldparquet.decode.parquet_reader import ChunkLabel, check_values, read_columns
+from coldparquet.decode.stored_types import with_names_of
 from coldparquet.decode.virtual_file import leaf_of, one_column_file
 from coldparquet.errors import InternalError
 from coldparquet.format.page_headers import PageType

@@ -27,9 +27,8 @@ from msgspec import Struct
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format import parquet_thrift as thrift
 from coldparquet.format import sidecar_layout as layout
-from coldparquet.format.parquet_schema import LeafSpec, SchemaLeaf, encode_leaf, parse_schema
+from coldparquet.format.parquet_schema import LeafSpec, SchemaLeaf, encode_leaf, encode_stored, parse_schema
 from coldparquet.format.sidecar_header import ScratchpadEntry
-from coldparquet.format.stored_schema import encode_stored
 from coldparquet.format.thrift import ABSENT, structure_list_places
 from coldparquet.format.type_codes import tag_of
 from coldparquet.format.types import FOREIGN_ANNOTATIONS_CODE

@@ -34,11 +34,10 @@ from coldparquet.format.parquet_footer import (
     parse_questdb_json,
     writer_entry,
 )
-from coldparquet.format.parquet_schema import list_optionals_of_levels
+from coldparquet.format.parquet_schema import annotation_of, list_optionals_of_levels
 from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_layout import PhysicalType, Repetition, column_flags
 from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
-from coldparquet.format.stored_schema import annotation_of
 from coldparquet.format.type_codes import (
     DESCENDING_BIT,
     DESIGNATED_BIT,
@@ -300,13 +299,19 @@ def _infer_types(footer: ParquetFooter) -> tuple[list[int], dict[int, str]]:
     for index, leaf in enumerate(footer.leaves):
         type_code, annotation = infer_type(leaf)
         type_codes.append(type_code)
-        if type_code == UNKNOWN_TYPE_CODE:
+        if type_code == UNKNOWN_TYPE_CODE and _may_be_decoded(leaf):
             annotations[index] = (
                 part_annotation(index - leaf.number, leaf.number) if leaf.number else annotation_of(leaf)
             )
         elif annotation is not None:
             annotations[index] = annotation
     return type_codes, annotations
+
+
+def _may_be_decoded(leaf: SchemaLeaf) -> bool:
+    """Tell whether pyarrow may read a column for which QuestDB has no type; not if its annotation contradicts it."""
+    is_nested = leaf.depth > 1 or leaf.max_rep_level > 0
+    return is_nested or leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY
 
 
 def _stated_type(column: QuestdbColumn, leaf: SchemaLeaf) -> int:

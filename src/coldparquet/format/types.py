@@ -71,7 +71,7 @@ _FLAT, _NESTED, _PART = "FLAT", "NESTED", "PART"
 
 
 def stored_annotation(note: str, text: str, *, is_nested: bool) -> str:
-    """Return the annotation of a column that is read by its Parquet schema, see :mod:`coldparquet.format.stored_schema`."""
+    """Return the annotation of a column that is read by its Parquet schema, see :mod:`coldparquet.format.parquet_schema`."""
     return f"{_NESTED if is_nested else _FLAT} {note} {text}"
 
 

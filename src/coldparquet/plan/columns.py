@@ -118,7 +118,8 @@ def columns_left_out(columns: Sequence[TableColumn], sidecar: Sidecar) -> tuple[
     """Return the names of a partition's columns that its table lacks."""
     by_id = _places_by_id(sidecar)
     found = {_place(column, sidecar, by_id)[0] for column in columns}
-    return tuple(sidecar.column(place).name for place in sidecar.places if place not in found)
+    left_out = (sidecar.column(place).name for place in sidecar.places if place not in found)
+    return tuple(name for name in left_out if name not in sidecar.repeated_names)
 
 
 def table_columns_of_metadata(metadata: TableMetadata) -> tuple[TableColumn, ...]:
