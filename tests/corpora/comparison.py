@@ -68,6 +68,8 @@ async def compare(data: bytes, mode: Mode, known: Expected) -> Verdict:
         async with cp.open_partition(PARTITION, store=store) as partition:
             refused = [reason async for reason in _refused_columns(partition)]
             names = [name for name in partition.schema.names if name not in {column for column, _ in refused}]
+            if refused and expected is None:  # it refuses the whole file
+                return Verdict("unreadable", refused[0][1])
             if refused and not names:
                 return Verdict("refused" if known.is_valid else "unreadable", refused[0][1])
             found = await partition.scan(names or None).to_arrow()  # a list of no columns is refused
@@ -109,6 +111,8 @@ async def _refused_columns(partition: cp.Table) -> AsyncIterator[tuple[str, str]
     try:
         await partition.scan().to_arrow()
     except UnsupportedError as error:
+        if (left_out := error.details.get("column")) not in partition.schema.names:
+            yield str(left_out), f"{type(error).__name__}: {error}"
         for name in partition.schema.names:
             try:
                 await partition.scan([name]).to_arrow()
