@@ -144,7 +144,7 @@ async def test_a_table_that_is_opened_as_a_partition_is_told_from_one_that_is_mi
 async def test_a_dataset_of_other_tools_says_how_it_becomes_a_table(name: str) -> None:
     store = await store_of({f"t/{name}": parquet({"x": [1]})})
     with pytest.raises(cp.errors.NotFoundError, match="coldparquet convert SOURCE --to DESTINATION") as caught:
-        await cp.open_table("t", store=store)
+        await verify_table("t", store=store)
     assert caught.value.kind == "NoPartitions"
 
 

@@ -202,7 +202,7 @@ def open_partitions(  # noqa: PLR0913 - those of open_table, and names
     store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
 ) -> Opening:
-    """Open some partitions of a table, and no others: for when it is known which ones hold the answer.
+    """Open some partitions of a table, or some files, and no others: for when it is known which ones hold the answer.
 
     They are read as their sidecars describe them, whatever ``_txn`` and ``_meta`` say; :func:`open_table` reads one transaction.
     The columns are those of the newest of them, and those that others alone have, unless these are QuestDB's and were dropped
@@ -214,7 +214,8 @@ def open_partitions(  # noqa: PLR0913 - those of open_table, and names
 
     Args:
         url: Directory of the table, as for :func:`open_table`.
-        names: Of the partitions' directories in it, with the version suffix, such as ``2024-03-01.12``; in any order.
+        names: Of the partitions' directories in it, with the version suffix, such as ``2024-03-01.12``; in any order. Or paths of
+            Parquet files in it, such as ``date=2024-03-01/part-0.parquet``, whose keys become columns as in :func:`open_table`.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
         options: How to read.
         store_options: How patient to be with the store, and what to remember of it.
@@ -255,9 +256,12 @@ def _checked_names(names: Iterable[str]) -> tuple[str, ...]:
     if not listed:
         raise InvalidInputError("no partition was named; open_table opens all of a table")
     for name in listed:
+        if isinstance(name, str) and name.endswith(".parquet") and not {"", ".", ".."} & set(name.split("/")):
+            continue
         if isinstance(name, str) and "/" in name:  # perhaps a URL, which may hold a secret
             raise InvalidInputError(
-                "a name holds a slash; needed: names of directories in the table, such as '2024-03-01.12', without a path",
+                "a name holds a slash, and is not the path of a Parquet file in the table; needed: names of directories, such as"
+                " '2024-03-01.12', or of files, such as 'date=2024-03-01/part-0.parquet'",
                 kind="NotAPartition",
             )
         if not isinstance(name, str) or parse_partition_directory(name) is None:
@@ -266,4 +270,11 @@ def _checked_names(names: Iterable[str]) -> tuple[str, ...]:
                 " '2024-03-01.12'; one file is opened with open_partition",
                 kind="NotAPartition",
             )
+    files = sum(name.endswith(".parquet") for name in listed)
+    if 0 < files < len(listed) or (len(set(listed)) < len(listed) and files):
+        raise InvalidInputError(
+            "names are those of files and of directories, or one is there twice, so rows would be read twice; name files or"
+            " directories, each once",
+            kind="NotAPartition",
+        )
     return listed

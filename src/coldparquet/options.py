@@ -195,7 +195,7 @@ class StoreOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """How to read. Every switch has a default, and none but ``columns_from`` changes what the rows say.
+    """How to read. Every switch has a default, and none but ``columns_from`` and ``keys`` changes what the rows say.
 
     The result:
 
@@ -203,6 +203,9 @@ class ReadOptions:
     * ``strings``: other text as ``"string"`` or ``"dictionary"``.
     * ``batch_rows``: most rows in a record batch.
     * ``columns_from``: without ``_meta``, the table has the columns of its ``"newest"`` partition, or of ``"all"``.
+    * ``timestamp``: the column that says when a row happened, for files that do not name one.
+    * ``index``: where the index of a table lies that is not ours to write to.
+    * ``keys``: types of the columns that directories such as ``date=2024-03-01`` state: ``"inferred"`` or ``"text"``.
 
     Requests and memory:
 
@@ -290,6 +293,18 @@ class ReadOptions:
     ``pyarrow.unify_schemas`` does with ``promote_options="permissive"``. Columns are found by their names alone. Named
     partitions always use all, except for columns with ids, which QuestDB may have dropped."""
 
+    timestamp: str | None = None
+    """Name of the column by which ``latest_by``, ``top_k`` and ``time_range`` go in a table whose files name none, such as
+    a directory of files of other tools. The rows need not be in its order. NULL counts as older than everything."""
+
+    index: str | None = None
+    """URL of a directory in the same kind of store, such as ``s3://mine/indexes/events``, with the catalogue of the table
+    (``coldparquet index LAKE --index URL`` writes it). None is the directory of the table itself."""
+
+    keys: Literal["inferred", "text"] = "inferred"
+    """Types of the columns that Hive directories state: the first of DATE, TIMESTAMP, LONG and text that all values have, as
+    in DuckDB and Spark; or always text."""
+
     statistics: bool = True
     """Whether minima, maxima and null counts prune row groups; False for files with wrong statistics."""
 
@@ -365,6 +380,12 @@ class ReadOptions:
                 f"ReadOptions.prices is a {type(self.prices).__name__}; it must be a PriceTable, such as"
                 " coldparquet.prices.PriceTable.read('prices.json')"
             )
+        if not isinstance(self.timestamp, str | None) or self.timestamp == "":
+            raise InvalidInputError(
+                f"ReadOptions.timestamp is {self.timestamp!r}; it must be the name of a column, or None"
+            )
+        if not isinstance(self.index, str | None) or self.index == "":
+            raise InvalidInputError(f"ReadOptions.index is {self.index!r}; it must be the URL of a directory, or None")
         if not isinstance(self.restore, RestoreTerms):
             raise InvalidInputError(f"ReadOptions.restore is {self.restore!r}; it must be RestoreTerms")
         if self.goal not in list(COALESCING_BY_GOAL):

@@ -23,7 +23,7 @@ from coldparquet.plan.bind import BoundField, bind, fields_of
 from coldparquet.plan.columns import select_columns
 from coldparquet.plan.where import parse_predicate
 from coldparquet.scan.model import Question, RememberedSpeeds, told_of_older_columns
-from coldparquet.storage.open import open_store, stack_store
+from coldparquet.storage.open import open_store, path_beside, stack_store
 from coldparquet.storage.urls import name_url, shown_url
 from coldparquet.table_scan import Scan, row_limit
 from coldparquet.text import plural
@@ -248,6 +248,7 @@ async def open_now(  # noqa: PLR0913 - what an Opening was given
         named=_named(path, partitions),
         caches=TableCaches.of(store, store_options, url=url if owns_store else None),
         use_catalogue=store_options.use_catalogue and options.sidecars,
+        index_path=None if options.index is None else path_beside(options.index, store, url if owns_store else None),
     )
     threads = TableThreads(options.decode_threads)
     first_decoding = asyncio.get_running_loop().call_later(_SENDING_S, threads.submit, decode_for_the_first_time)

@@ -201,7 +201,9 @@ class Scan:
             slow_start=slow_start,
         )
 
-    async def pieces(self, most_pieces: int | None = None, *, target_bytes: int | None = None) -> ScanPieces:
+    async def pieces(
+        self, most_pieces: int | None = None, *, target_bytes: int | None = None, exceeds_limit: bool = False
+    ) -> ScanPieces:
         """Cut the scan into pieces for other processes, also on other machines; see :mod:`coldparquet.pieces`.
 
         Every obstacle to the scan is raised here: a budget that it exceeds, archived data, a partition that is gone.
@@ -213,15 +215,16 @@ class Scan:
             most_pieces: Largest number of pieces; None for as many as ``target_bytes`` gives.
             target_bytes: Approximate cost of each, as fetched plus decoded bytes; None for even shares of
                 ``most_pieces`` or, without these, for 64 MiB.
+            exceeds_limit: The caller cuts the rows of a scan with a limit, of which the pieces have as many or more.
 
         Raises:
             InvalidInputError: The scan has a limit, which parallel pieces cannot keep (kind ``LimitNotAllowed``), or a
                 number is invalid.
         """
-        if self.question.limit is not None:
+        if self.question.limit is not None and not exceeds_limit:
             raise InvalidInputError(
                 "pieces are read side by side, and none knows how many rows the others have; make pieces of a scan without"
-                " limit, and limit the rows where they come together",
+                " limit, and limit the rows where they come together, or say exceeds_limit=True",
                 kind="LimitNotAllowed",
             )
         for name, value in (("most_pieces", most_pieces), ("target_bytes", target_bytes)):
@@ -533,7 +536,8 @@ class Scan:
         snapshot = self.question.snapshot
         if snapshot.designated_timestamp is None:
             raise InvalidInputError(
-                f"{method} goes by the designated timestamp, and this table has none; sort the rows that scan() returns",
+                f"{method} goes by the designated timestamp, and this table has none; name one with ReadOptions(timestamp='...'),"
+                " or sort the rows that scan() returns",
                 kind="NoDesignatedTimestamp",
                 path=self.question.url,
             )

@@ -10,6 +10,7 @@ from coldparquet_bench import (
     engines,
     full_scan,
     goals,
+    hive_lake,
     late_materialisation,
     needle,
     planning,
@@ -114,6 +115,13 @@ WORKLOADS: dict[str, Workload] = {
             full=(engines.benchmark,),
             small=(partial(engines.benchmark, days=30, rows=4_000),),
             is_default=False,  # it compares engines with themselves
+        ),
+        Workload(
+            name="hive",
+            title="a Hive lake of three files a day, without and with an index",
+            full=(hive_lake.benchmark,),
+            small=(partial(hive_lake.benchmark, days=30, rows=500),),
+            is_default=False,  # its data takes a minute to make
         ),
         Workload(
             name="index",

@@ -15,6 +15,7 @@ from coldparquet.records import replace
 from coldparquet_bench import (
     engines,
     goals,
+    hive_lake,
     late_materialisation,
     needle,
     slow_and_refusing_store,
@@ -85,6 +86,28 @@ def test_engines_on_the_files_and_on_our_table(tmp_path: Path) -> None:
     for engine in ("Polars", "DuckDB", "pyarrow"):
         assert results[f"{OURS} in {engine}"].first.requests <= 10
         assert results[engine].first.requests > 30
+
+
+@pytest.mark.slow
+def test_a_hive_lake_with_and_without_its_index(tmp_path: Path) -> None:
+    days = 20
+    results = run(hive_lake.benchmark(days=days, rows=500), rounds=1, directory=tmp_path)
+    print(report(results))
+    files, week_files = days * hive_lake.FILES, 7 * hive_lake.FILES
+    for question, matching in (
+        (hive_lake.BY_KEY, week_files),
+        (hive_lake.BY_TIME, week_files),
+        (hive_lake.NEEDLE, files),  # no statistics and no filter tell where a random number is
+        (hive_lake.COUNT_DAY, 0),
+        (hive_lake.COUNT, 0),
+    ):
+        of_question = results[question]
+        assert len({repr(measured.answer) for measured in of_question.values()}) == 1
+        indexed = of_question[hive_lake.WITH_INDEX].first
+        assert indexed.requests <= matching + 6, "the files with matching rows; two that look for a _txn, and four"
+        assert indexed.data_requests <= matching
+        peers = [of_question[name].first.requests for name in ("Polars", "DuckDB", "pyarrow")]
+        assert of_question[OURS].first.requests <= max(min(peers), files + 6)
 
 
 def test_a_needle_takes_data_of_its_own_partition_alone(tmp_path: Path) -> None:

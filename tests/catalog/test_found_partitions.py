@@ -579,7 +579,7 @@ async def test_a_refresh_sees_what_was_replaced(store: MemoryStore) -> None:
         (7, "InvalidInput", "names is a int"),
         ([""], "NotAPartition", "'' is no name"),
         ([7], "NotAPartition", "7 is no name"),
-        (["2024-03-01.7", "other.parquet"], "NotAPartition", "'other.parquet' is no name"),
+        (["2024-03-01.7", "other.parquet"], "NotAPartition", "names are those of files and of directories"),
         (["https://u:SECRET@h/t/2024-03-01?X-Amz-Signature=SECRET"], "NotAPartition", "a name holds a slash"),
         (["../trades/2024-03-01.7"], "NotAPartition", "a name holds a slash"),
         (["x" * 3_000], "NotAPartition", "'x{79} is no name"),

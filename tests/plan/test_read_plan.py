@@ -328,7 +328,7 @@ def test_explain_says_what_matters() -> None:
     assert text.startswith(EXPLAINED)
     for part in [
         "footer: no usable sidecar\n",
-        "'coldparquet index' writes sidecars in place of footers",
+        "'coldparquet index' describes the files once, in place of footers",
         "    made without fetching: note",
         "    The footer cost 1 request.",
         "3 requests in 1 round trip",

@@ -16,7 +16,7 @@ from coldparquet.format.types import ForeignAnnotation, canonical_type, resolve_
 from coldparquet.plan.bind import BoundField
 from coldparquet.plan.bounds import Bounds, ByteSide, NumericSide
 from coldparquet.plan.prune import Verdict, prune
-from coldparquet.plan.statistics import IntervalStatistics, SidecarStatistics
+from coldparquet.plan.statistics import NameStatistics, SidecarStatistics, interval_bounds
 from coldparquet.records import replace
 from tests.support.one_column import ROWS, bound_text, chunk, i32, i64, one_column
 
@@ -398,7 +398,8 @@ def test_intervals_of_partitions() -> None:
     day_us = 86_400_000_000
     lower = np.arange(3, dtype=np.int64) * day_us
     known = np.array([True, True, False])
-    statistics = IntervalStatistics(column=2, lower=lower, upper=lower + day_us - 1, known=known)
+    bounds = interval_bounds(lower=lower, upper=lower + day_us - 1, known=known)
+    statistics = NameStatistics(len(lower), {2: bounds})
     outcomes = {}
     for where in ("ts < '1970-01-02'", "ts >= '1970-01-01' and ts < '1970-01-03'", "ts is null", "price > 3"):
         verdict, report = prune(bound_text(where, timestamp, price), statistics, 3)

@@ -11,7 +11,14 @@ import pytest
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.live_servers import REQUIRED_VARIABLE
 from tests.support.spark_readers import make_store
-from tests.support.spark_sessions import FILTER_PUSHDOWN, missing_for_spark, spark_session
+from tests.support.spark_sessions import (
+    FILTER_PUSHDOWN,
+    JAR_VARIABLE,
+    added_jar,
+    build_jar,
+    missing_for_spark,
+    spark_session,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +48,20 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     """A session on ``local[2]`` in which Python data sources are given filters; leave its settings as they were."""
     with spark_session(tmp_path_factory.mktemp("spark")) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def jar(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: ARG001 - it is only to be there
+    """``coldparquet.jar`` of these sources; ``COLDPARQUET_TEST_JAR`` names one that is there."""
+    given = os.environ.get(JAR_VARIABLE)
+    return Path(given) if given else build_jar(tmp_path_factory.mktemp("jar"))
+
+
+@pytest.fixture
+def spark_with_jar(spark_without_pushdown: SparkSession, jar: Path) -> Iterator[SparkSession]:
+    """The session with coldparquet's jar, which needs no setting of Spark."""
+    with added_jar(spark_without_pushdown, jar):
+        yield spark_without_pushdown
 
 
 @pytest.fixture

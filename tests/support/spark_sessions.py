@@ -34,6 +34,8 @@ HOSTS = ("127.0.0.2", "127.0.0.3")
 LEAST_JAVA = 17
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Off by default in Spark 4.3, on in the sessions of the tests."""
+JAR_VARIABLE = "COLDPARQUET_TEST_JAR"
+"""Names the ``coldparquet.jar`` with which all sessions of the tests start; without it only the tests of the jar have one."""
 JOB_TIMEOUT_S = 480
 
 _FREE_PORT = {"SPARK_TESTING": "1"}
@@ -65,6 +67,31 @@ def missing_for_spark() -> str | None:
     return None
 
 
+def build_jar(directory: Path) -> Path:
+    """Build ``coldparquet.jar`` of these sources."""
+    built = subprocess.run(
+        [sys.executable, ROOT / "src" / "jvm" / "build.py", directory / "coldparquet.jar"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert built.returncode == 0, built.stderr
+    return Path(built.stdout.strip())
+
+
+@contextmanager
+def added_jar(spark: SparkSession, jar: Path) -> Iterator[SparkSession]:
+    """Load a jar into a running session, as the documentation of ``coldparquet.spark.jar`` says, for the length of the block."""
+    thread: Any = spark._jvm.Thread.currentThread()  # type: ignore[union-attr]
+    loader = thread.getContextClassLoader()
+    spark.sql(f"ADD JAR '{jar}'")
+    try:
+        yield spark
+    finally:
+        thread.setContextClassLoader(loader)
+
+
 def session_settings(directory: Path) -> dict[str, str]:
     """Return the settings of a session whose files are all below ``directory``."""
     return {
@@ -83,6 +110,7 @@ def session_settings(directory: Path) -> dict[str, str]:
         "spark.default.parallelism": "2",
         "spark.python.unix.domain.socket.enabled": "true",
         FILTER_PUSHDOWN: "true",
+        **({"spark.jars": jar} if (jar := os.environ.get(JAR_VARIABLE)) else {}),
     }
 
 

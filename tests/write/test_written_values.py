@@ -17,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import coldparquet as cp
 from coldparquet.decode.arrow import decode_raw_arrays
 from coldparquet.decode.parquet_reader import ChunkLabel
-from coldparquet.errors import InvalidInputError
+from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.write import WriteOptions, write_partition
 from coldparquet.write.parquet import encode_raw_arrays
 from tests.support.written_tables import assert_same_rows, read_rows
@@ -261,3 +262,25 @@ async def test_any_table_comes_back(rows: pa.Table, row_group_rows: int, page_ro
         [field.with_type(pa.binary(16)) if field.type == pa.uuid() else field for field in rows.schema]
     )
     assert_same_rows(found, rows.cast(plain_uuids) if plain_uuids != rows.schema else rows)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "none", "lz4_raw"])
+async def test_overwritten_bytes_of_a_page_are_an_error(codec: Any, tmp_path: Path) -> None:
+    """Not other numbers: pages carry CRCs, which pyarrow and we compare."""
+    count = 10_000
+    rows = pa.table({"price": np.random.default_rng(5).random(count), "id": np.arange(count)})
+    await write_partition(tmp_path, rows, timestamp=None, options=WriteOptions(codec=codec))
+    assert (await read_rows(tmp_path)).column("price").equals(rows.column("price"))
+    path = tmp_path / "data.parquet"
+    damaged = bytearray(path.read_bytes())
+    for column in range(2):
+        chunk: Any = pq.read_metadata(path).row_group(0).column(column)
+        middle = (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size // 2
+        damaged[middle : middle + 40] = bytes(byte ^ 1 for byte in damaged[middle : middle + 40])
+    path.write_bytes(damaged)
+    for column in ("price", "id"):
+        with pytest.raises(FormatError, match="CRC"):
+            async with cp.open_partition(tmp_path) as opened:
+                await opened.scan([column]).to_arrow()
+        with pytest.raises(OSError, match="CRC"):
+            pq.read_table(path, columns=[column], page_checksum_verification=True)

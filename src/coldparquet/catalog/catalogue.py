@@ -76,9 +76,11 @@ class Catalogue:
         others = [location.name for location in in_parquet if not may_count(index, location)]
         if not others:
             return ()
+        has_sidecars = any(location.sidecar_path is not None for location in in_parquet)
+        instead, verb = ("own sidecars", "pack") if has_sidecars else ("footers", "index")
         note = (
             f"{CATALOGUE_FILE} has no entry of this state of {len(others):,} of {len(in_parquet):,} partitions"
-            f" ({few_names(others)}), whose own sidecars are read; 'coldparquet pack' writes it anew"
+            f" ({few_names(others)}), whose {instead} are read; 'coldparquet {verb}' writes it anew"
         )
         return (note,)
 

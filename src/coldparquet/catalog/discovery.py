@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 from msgspec import Struct
 
+from coldparquet.catalog.layouts import find_layout, is_data_directory
 from coldparquet.catalog.other_layouts import (
     HOW_TO_CONVERT,
     at_other_times,
@@ -60,8 +61,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from coldparquet.catalog.findings import Finding
+    from coldparquet.catalog.layouts import Layout
     from coldparquet.catalog.table_files import ColumnVersionsFor, TableFiles
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.options import ReadOptions
     from coldparquet.storage.base import ObjectStore
 
 
@@ -92,6 +95,8 @@ class Discovery(Struct, frozen=True, kw_only=True):
     unread: tuple[Finding, ...] = ()
     """What is in the directory and is not read although it may hold rows; the notes contain it, too."""
     requests: tuple[MetadataRequest, ...]
+    layout: Layout | None = None
+    """The layout of others that the table has; None where each partition is a directory of this library or QuestDB."""
 
     @property
     def other_notes(self) -> tuple[str, ...]:
@@ -101,13 +106,19 @@ class Discovery(Struct, frozen=True, kw_only=True):
 
 
 async def discover(
-    store: ObjectStore, path: str, *, column_versions_for: ColumnVersionsFor = "native", ask_inside: bool = False
+    store: ObjectStore,
+    path: str,
+    *,
+    column_versions_for: ColumnVersionsFor = "native",
+    ask_inside: bool = False,
+    any_layout: ReadOptions | None = None,
 ) -> Discovery:
     """Find the partitions below a directory.
 
     Requests: the listing, ``_txn`` and ``_meta``, all at the same time; see
     :func:`coldparquet.catalog.table_files.read_table_files` for what may follow. Without a ``_txn``, 1 more listing if
-    a directory is named ``metadata``, as in Iceberg tables.
+    a directory is named ``metadata``, as in Iceberg tables. With ``any_layout``, the options for such a table, and without partition directories,
+    those of :func:`coldparquet.catalog.layouts.find_layout`.
     """
     listed = MetadataRequest(
         path=path, byte_range=None, reason="list the partitions", fetched_bytes=0, operation="list"
@@ -135,6 +146,12 @@ async def discover(
     await refuse_logged_table(store, path, listing)
     await refuse_inside_logged_table(store, path)
     locations, notes = _listed_locations(listing, path)
+    if not locations:
+        with metadata_requests() as more:
+            layout = await find_layout(store, path, listing, keys=any_layout.keys) if any_layout else None
+        if layout is None:
+            raise _no_partitions(listing, path)
+        return _of_layout(layout, (*requests, *more))
     directories = [] if _is_partition(listing) else [location.directory_path for location in locations]
     second_files = await find_second_files(store, directories, may_ask=ask_inside)
     unread = unread_beside(listing, locations, second_files, has_transaction=False)
@@ -146,6 +163,53 @@ async def discover(
         unread=unread,
         requests=tuple(requests),
     )
+
+
+def _of_layout(layout: Layout, requests: tuple[MetadataRequest, ...]) -> Discovery:
+    return Discovery(
+        locations=layout.locations,
+        files=None,
+        source=layout.source,
+        notes=(*layout.notes, *(finding.message for finding in layout.unread)),
+        unread=layout.unread,
+        requests=requests,
+        layout=layout,
+    )
+
+
+async def discover_any(store: ObjectStore, path: str, options: ReadOptions, *, ask_inside: bool = False) -> Discovery:
+    """Find the partitions of a table in any layout.
+
+    Requests: those of :func:`discover`; without a ``_txn``, 1 listing of the newest partition directory, and those of
+    :func:`discover_layout` if that has other files than ``data.parquet``.
+    """
+    found = await discover(store, path, ask_inside=ask_inside, any_layout=options)
+    if found.files is not None or found.layout is not None or found.locations[-1].directory_path == path.rstrip("/"):
+        return found
+    newest = found.locations[-1]
+    listing = await store.list(newest.directory_path, first_page_only=True)
+    names = [info.path.rpartition("/")[2] for info in listing.objects]
+    has_others = any(map(is_parquet_name, names)) or any(
+        is_data_directory(directory.rpartition("/")[2]) for directory in listing.directories
+    )
+    if DATA_FILE in names or not has_others:
+        return found
+    return await discover_layout(store, path, options) or found
+
+
+async def discover_layout(store: ObjectStore, path: str, options: ReadOptions) -> Discovery | None:
+    """Find the files in directories that are named like partitions but have no ``data.parquet``; None if there are none.
+
+    Requests: 1 listing, and those of :func:`coldparquet.catalog.layouts.find_layout`.
+    """
+    listed = MetadataRequest(path=path, byte_range=None, reason="list the files", fetched_bytes=0, operation="list")
+    with metadata_requests([listed]) as requests:
+        listing = await store.list(path)
+        versions = [parse_partition_directory(found.rpartition("/")[2]) for found in listing.directories]
+        if any(version is not None and version.name_txn >= 0 for version in versions):
+            return None  # of two versions of a partition one counts
+        layout = await find_layout(store, path, listing, keys=options.keys)
+    return None if layout is None else _of_layout(layout, tuple(requests))
 
 
 async def _list_and_read(
@@ -311,14 +375,16 @@ def _listed_locations(listing: Listing, path: str) -> tuple[tuple[PartitionLocat
             path=path,
         )
     locations, notes = _newest_versions(listing)
-    if not locations:
-        raise NotFoundError(
-            f"no partitions here: expected a {TRANSACTION_FILE}, or directories such as 2024-03-01 or 2024-03-01.12 with"
-            f" a {DATA_FILE} in each, or a {DATA_FILE} itself{_advice_for_dataset(listing)}",
-            kind="NoPartitions",
-            path=path,
-        )
     return tuple(locations), notes
+
+
+def _no_partitions(listing: Listing, path: str) -> NotFoundError:
+    return NotFoundError(
+        f"no partitions here: expected a {TRANSACTION_FILE}, or directories such as 2024-03-01 or 2024-03-01.12 with"
+        f" a {DATA_FILE} in each, or a {DATA_FILE} itself{_advice_for_dataset(listing)}",
+        kind="NoPartitions",
+        path=path,
+    )
 
 
 def _advice_for_dataset(listing: Listing) -> str:
@@ -405,6 +471,7 @@ async def raise_what_is_missing(store: ObjectStore, location: PartitionLocation,
         ) from error
     names = [info.path.rpartition("/")[2] for info in listing.objects]
     misnamed = tuple(name for name in names if name.endswith(".parquet"))
+    has_directories = any(is_data_directory(found.rpartition("/")[2]) for found in listing.directories)
     found = f"; it holds {few_names(misnamed)}: {advice_for_misnamed(misnamed)}" if misnamed else ""
     raise NotFoundError(
         f"there is no {DATA_FILE} in this directory, and a partition is one file of that name{found}; or the partition was"
@@ -412,6 +479,7 @@ async def raise_what_is_missing(store: ObjectStore, location: PartitionLocation,
         kind=NO_DATA_FILE,
         path=location.data_path,
         misnamed=misnamed,
+        has_directories=has_directories,
     ) from error
 
 

@@ -35,6 +35,7 @@ class ListedObjects:
         store: The table's store.
         versions: Where to record what the listings show; None records it nowhere.
         on_listed: Called with the listed paths, and the directories that the listing was for.
+        at_hand: What a listing of the whole table showed, by path; then no other is made.
     """
 
     def __init__(
@@ -43,10 +44,12 @@ class ListedObjects:
         *,
         versions: Versions | None = None,
         on_listed: Callable[[Collection[str], Collection[str]], None] | None = None,
+        at_hand: Mapping[str, ObjectInfo] | None = None,
     ) -> None:
         self._store = store
         self._versions = versions
         self._on_listed = on_listed
+        self._at_hand = at_hand
         self._stretches: dict[str, tuple[str, ...]] = {}
         """For each directory, the directories that are listed together with it."""
         self._turns: dict[tuple[str, ...], asyncio.Lock] = {}
@@ -54,18 +57,20 @@ class ListedObjects:
 
     def consider(self, directories: Collection[str], *, saved_requests: int) -> None:
         """Decide whether to list some directories."""
-        if self._store.has_version_listings and saved_requests >= LEAST_SAVED_REQUESTS:
+        if self._at_hand is None and self._store.has_version_listings and saved_requests >= LEAST_SAVED_REQUESTS:
             self._form_stretches(directories)
 
     def is_worth_listing(self, directory: str) -> bool:
         """Tell whether a directory was chosen for a listing."""
-        return directory in self._stretches
+        return self._at_hand is not None or directory in self._stretches
 
-    async def below(self, directories: Collection[str]) -> dict[str, ObjectInfo]:
+    async def below(self, directories: Collection[str]) -> Mapping[str, ObjectInfo]:
         """List directories, and everything between them.
 
         Requests: 1 for 250 partitions, all at once; none for what was listed before.
         """
+        if self._at_hand is not None:
+            return self._at_hand
         self._form_stretches(directories)
         stretches = list(dict.fromkeys(self._stretches[directory] for directory in directories))
         found: dict[str, ObjectInfo] = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
+from coldparquet.catalog.hive_keys import describes_keys
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import (
     AccessError,
@@ -363,7 +364,7 @@ class PackedLookup(Struct, frozen=True, kw_only=True):
 def may_count(index: CatalogueIndex, location: PartitionLocation) -> bool:
     """Tell whether a partition has an entry that does not contradict the transaction."""
     entry = index.entry_of.get(location.name)
-    if entry is None or location.sidecar_path is None or location.is_native:
+    if entry is None or location.is_native:
         return False
     record, committed_bytes = location.record, location.committed_size_bytes
     if record is None or committed_bytes is None:
@@ -455,13 +456,16 @@ async def contradictions(
     return {
         location.name: "its Parquet file or its sidecar was replaced since; 'coldparquet pack' packs it anew"
         for location in locations
-        if not _is_as_packed(index, location, objects)
+        if not is_as_packed(index, location, objects)
     }
 
 
-def _is_as_packed(index: CatalogueIndex, location: PartitionLocation, listed: Mapping[str, ObjectInfo]) -> bool:
+def is_as_packed(index: CatalogueIndex, location: PartitionLocation, listed: Mapping[str, ObjectInfo]) -> bool:
+    """Tell whether the objects of a partition are the packed versions."""
     entry = index.entry_of[location.name]
-    packed = {location.data_path: index.data_etags[entry], str(location.sidecar_path): index.sidecar_etags[entry]}
+    packed = {location.data_path: index.data_etags[entry]}
+    if location.sidecar_path is not None:
+        packed[location.sidecar_path] = index.sidecar_etags[entry]
     found = {path: listed[path].etag for path in packed if path in listed}
     return found == packed and all(map(is_lasting_etag, found.values()))
 
@@ -523,4 +527,7 @@ def _parse_sidecar(index: CatalogueIndex, entry: int, packed: memoryview, locati
             sidecar = parse_sidecar(packed, path=path, parquet_size_bytes=size_bytes)
     except (FormatError, UnsupportedError) as error:
         return PackedLookup(sidecar=None, problem=error.message)
+    if location.keys and not describes_keys(sidecar, location.keys):
+        problem = "the keys of the table's directories have other types now; 'coldparquet index' writes it anew"
+        return PackedLookup(sidecar=None, problem=problem)
     return PackedLookup(sidecar=sidecar, data_etag=index.data_etags[entry])

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from coldparquet.catalog.discovery import NATIVE_PARTITION, raise_what_is_missing
+from coldparquet.catalog.hive_keys import refuse_contradiction, with_key_columns
 from coldparquet.catalog.packed import CATALOGUE_FILE
-from coldparquet.catalog.table_files import DATA_FILE
+from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import (
     ColdParquetError,
@@ -113,7 +114,8 @@ async def look_up_sidecar(
 
 async def _parse(file: memoryview, location: PartitionLocation, path: str) -> SidecarLookup:
     """Check a fetched sidecar, up to its committed size."""
-    parse = partial(parse_sidecar, file, path=path, parquet_size_bytes=location.committed_size_bytes)
+    size_bytes = location.committed_size_bytes or location.listed_size_bytes
+    parse = partial(parse_sidecar, file, path=path, parquet_size_bytes=size_bytes)
     try:
         sidecar = await asyncio.to_thread(parse) if len(file) > _PARSE_IN_THREAD_BYTES else parse()
         _check_rows(sidecar, location)
@@ -451,7 +453,7 @@ class Partition:
                 self._location = before  # no update is under way: the next request is refused as well
                 raise
             self._metadata = PartitionMetadata(
-                sidecar=await asyncio.to_thread(sidecar_in_memory, footer),
+                sidecar=await asyncio.to_thread(self._described_by, footer),
                 source="footer",
                 metadata_requests=(*known.metadata_requests, *requests),
                 notes=(*known.notes, reason),
@@ -480,10 +482,12 @@ class Partition:
         return replace(loaded, metadata_requests=tuple(requests))
 
     async def _load_own(self, notes: tuple[str, ...]) -> PartitionMetadata:
+        location = self._location
         found = await look_up_sidecar(
-            self._store, self._location, self._options, cache=self._sidecars, connections=self._connections
+            self._store, location, self._options, cache=self._sidecars, connections=self._connections
         )
-        if found.state == "damaged" and found.problem is not None:
+        is_ours = location.sidecar_path is None or location.sidecar_path.endswith(f"/{SIDECAR_FILE}")
+        if found.state == "damaged" and found.problem is not None and is_ours:
             found.problem.message += "; 'coldparquet index --force' writes the sidecar anew, and ReadOptions(sidecars=False) reads without it"
             raise found.problem
         if found.sidecar is not None:
@@ -494,11 +498,19 @@ class Partition:
                 sidecar_modified_s=found.modified_s,
             )
         if found.problem is not None:
-            note = f"its sidecar is of another state, so the footer was read: {found.problem.message}"
-            notes = (*notes, f"{note}; 'coldparquet migrate --force' makes it anew")
+            remedy = "; 'coldparquet migrate --force' makes it anew" if is_ours else ""
+            what = "its sidecar is of another state" if found.state == "stale" else "its sidecar cannot be used"
+            notes = (*notes, f"{what}, so the footer was read: {found.problem.message}{remedy}")
         footer = await self.read_footer()
-        sidecar = await asyncio.to_thread(sidecar_in_memory, footer)
+        sidecar = await asyncio.to_thread(self._described_by, footer)
         return PartitionMetadata(sidecar=sidecar, source="footer", notes=notes)
+
+    def _described_by(self, footer: ParquetFooter) -> Sidecar:
+        keys = self._location.keys
+        sidecar = sidecar_in_memory(footer, partial(with_key_columns, keys=keys))
+        for key in keys:
+            refuse_contradiction(sidecar, key)
+        return sidecar
 
     async def read_footer(self, *, size_bytes: int | None = None) -> ParquetFooter:
         """Read the Parquet footer, with or without a sidecar. 1 or 2 requests."""

@@ -8,7 +8,16 @@ from msgspec import Struct
 
 from coldparquet.catalog.caches import NO_CACHES, TableCaches
 from coldparquet.catalog.catalogue import Catalogue
-from coldparquet.catalog.discovery import NOT_IN_PARQUET, discover, named_locations, refuse_overlaps
+from coldparquet.catalog.discovery import (
+    NO_DATA_FILE,
+    NOT_IN_PARQUET,
+    Discovery,
+    discover,
+    discover_layout,
+    named_locations,
+    refuse_overlaps,
+)
+from coldparquet.catalog.layouts import place_files
 from coldparquet.catalog.objects import DataObjects, ListedObjects
 from coldparquet.catalog.other_layouts import (
     refuse_inside_logged_table,
@@ -22,9 +31,16 @@ from coldparquet.catalog.partition import Partition, read_packed
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
 from coldparquet.catalog.table_files import CommittedRowsStore, CommittedState
 from coldparquet.concurrency import both, gather_or_cancel
-from coldparquet.errors import ArchivedObjectError, ColdParquetError, InternalError, NotFoundError, UnsupportedError
+from coldparquet.errors import (
+    ArchivedObjectError,
+    ColdParquetError,
+    InternalError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedError,
+)
 from coldparquet.format.partition_names import parse_partition_directory
-from coldparquet.plan.columns import table_columns_of_metadata, timestamp_index, unified_columns
+from coldparquet.plan.columns import table_columns_of_metadata, timestamp_index, unified_columns, unknown_column
 from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.log import metadata_requests
@@ -33,9 +49,10 @@ from coldparquet.storage.versions import Versions
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coldparquet.catalog.discovery import Discovery
+    from coldparquet.catalog.layouts import Layout
     from coldparquet.catalog.partition import PartitionMetadata
     from coldparquet.catalog.table_files import ColumnVersionsFor, PartitionLocation, TableFiles
+    from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.model import MetadataRequest
@@ -93,6 +110,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
     """Caches that outlive a state."""
     use_catalogue: bool = True
     """Whether to fetch the table's catalogue, in a store that lists versions."""
+    index_path: str | None = None
+    """Directory of the catalogue; None is the table's."""
 
     @property
     def _are_chosen(self) -> bool:
@@ -110,6 +129,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         if self.named:
             await refuse_inside_logged_table(self.store, self.named[0])  # the others are in the same table
             try:
+                if self._are_chosen and self.named[0].endswith(".parquet"):
+                    return await self._from_files(previous)
                 return await self._from_newest(named_locations(self.named), CatalogueFile(path=self.path), previous)
             except NotFoundError as error:
                 await self._tell_what_to_do(error)
@@ -117,14 +138,37 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         column_versions_for: ColumnVersionsFor = "symbols" if self.options.symbols == "global" else "native"
         with metadata_requests() as requests:
             discovery, file = await both(
-                discover(self.store, self.path, column_versions_for=column_versions_for),
+                discover(self.store, self.path, column_versions_for=column_versions_for, any_layout=self.options),
                 self._fetch_catalogue(None if previous is None else previous.catalogue.file),
             )
         tell_of_unread(discovery.unread, self.path, self.options, told=() if previous is None else previous.notes)
         discovery = replace(discovery, requests=(*discovery.requests, *requests))
         if discovery.files is None:
-            return await self._from_newest(discovery.locations, file, previous, discovery)
+            return await self._from_listing(discovery, file, previous)
         return self._from_transaction(discovery, discovery.files, file, previous)
+
+    async def _from_files(self, previous: TableSnapshot | None) -> TableSnapshot:
+        """Read files that were named, whose directories may state keys."""
+        path = self.path.rstrip("/")
+        layout = place_files(path, {name[len(path) + 1 :]: None for name in self.named}, keys=self.options.keys)
+        found = Discovery(
+            locations=layout.locations, files=None, source=layout.source, notes=(), requests=(), layout=layout
+        )
+        return await self._from_newest(layout.locations, CatalogueFile(path=path), previous, found)
+
+    async def _from_listing(
+        self, discovery: Discovery, file: CatalogueFile, previous: TableSnapshot | None
+    ) -> TableSnapshot:
+        """Read directories that are named like partitions; where these hold other files, the files."""
+        try:
+            return await self._from_newest(discovery.locations, file, previous, discovery)
+        except NotFoundError as error:
+            if discovery.layout is not None or not _holds_other_files(error):
+                raise
+            found = await discover_layout(self.store, self.path, self.options)
+            if found is None:
+                raise
+        return await self._from_newest(found.locations, file, previous, found)
 
     def state_of(self, discovery: Discovery, files: TableFiles) -> TableSnapshot:
         """Return a state that was already found, without its catalogue. No request."""
@@ -138,6 +182,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         if error.kind != NotFoundError.default_kind or self.path.endswith(".parquet"):
             return
         if self._are_chosen:
+            if self.named[0].endswith(".parquet"):
+                return
             raise NotFoundError(
                 "no partition of this name is here, or it is not in Parquet; check the name, or use open_table, which reads"
                 " partitions in QuestDB's native format, too",
@@ -164,7 +210,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                 await sidecars.distrust(path)
 
     async def _fetch_catalogue(self, previous: CatalogueFile | None) -> CatalogueFile:
-        path = self.path.rstrip("/")
+        path = self.index_path or self.path.rstrip("/")
         # Without a listing of versions, no evidence could show that an entry is old. Local sidecars cost little anyway.
         if not (self.use_catalogue and self.store.has_version_listings):
             return CatalogueFile(path=path)
@@ -185,11 +231,17 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         At the same time 1 for its ``_pages``, which tells whether the table has such files. Named partitions are known
         to be wanted, and the options may request the columns of all: see :meth:`_prefetch`.
         """
+        layout = None if discovery is None else discovery.layout
         store = self.caches.above(CheckedStore(self.store, _new_versions(previous, locations)))
-        listed = ListedObjects(store, versions=store.versions, on_listed=warn_of_second_files)
+        if layout is not None:
+            layout.expect_listed(store.versions)
+        at_hand = None if layout is None or not layout.infos else {info.path: info for info in layout.infos}
+        listed = ListedObjects(store, versions=store.versions, on_listed=warn_of_second_files, at_hand=at_hand)
         catalogue = Catalogue(file, store, listed=listed)
         partitions = tuple(self._partition(location, store, catalogue, len(locations)) for location in locations)
         page_files = _new_page_files(store, catalogue)
+        if layout is not None:
+            page_files.table_has_files = False
         data_objects = DataObjects(store, listed=listed)
         counts_all = bool(self.named) or self.options.columns_from == "all"
         with metadata_requests() as requests:
@@ -200,19 +252,20 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                     self._look_up_pages(page_files, partitions[-1].location),
                 ),
             )
-        if self.named:
+        if self.named and layout is None:
             refuse_overlaps(
                 locations, [None if metadata is None else metadata.sidecar for metadata in (*others, newest)]
             )
+        columns = unified_columns(
+            newest.sidecar,
+            (known.sidecar for known in reversed(others) if known),
+            by_name=self.options.columns_from == "all",
+        )
         return TableSnapshot(
             store=store,
             partitions=partitions,
-            columns=unified_columns(
-                newest.sidecar,
-                (known.sidecar for known in reversed(others) if known),
-                by_name=self.options.columns_from == "all",
-            ),
-            designated_timestamp=timestamp_index(newest.sidecar),
+            columns=columns,
+            designated_timestamp=self._timestamp_of(columns, newest.sidecar, partitions, layout),
             files=None,
             symbol_dictionaries=None,
             page_files=page_files,
@@ -228,6 +281,37 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                 *requests,
             ),
         )
+
+    def _timestamp_of(
+        self,
+        columns: Sequence[TableColumn],
+        newest: Sidecar,
+        partitions: Sequence[Partition],
+        layout: Layout | None,
+    ) -> int | None:
+        """Return the column that says when a row happened: that of the options, else the one that the files name."""
+        named = self.options.timestamp
+        designated = timestamp_index(newest) if layout is None or layout.states_times else None
+        if named is None:
+            return designated
+        found = next((column for column in columns if column.name == named), None)
+        if found is None:
+            raise unknown_column(named, [column.name for column in columns])
+        if found.index != designated and any(partition.time_range_ns is not None for partition in partitions):
+            raise InvalidInputError(
+                f"the directories of this table state the times of another column than {named!r}; leave ReadOptions.timestamp out",
+                kind="OtherTimestamp",
+                path=self.path,
+                column=named,
+            )
+        if found.readable_type.arrow.name != "timestamp":
+            raise InvalidInputError(
+                f"ReadOptions.timestamp names {named!r}, a column of {found.readable_type.name}; needed: one of timestamps",
+                kind="NotATimestamp",
+                path=self.path,
+                column=named,
+            )
+        return found.index
 
     async def _prefetch(
         self, partitions: Sequence[Partition], data_objects: DataObjects
@@ -314,6 +398,11 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         )
 
 
+def _holds_other_files(error: ColdParquetError) -> bool:
+    """Tell whether a directory that is named like a partition holds Parquet files of other names, or dated directories."""
+    return error.kind == NO_DATA_FILE and bool(error.details.get("misnamed") or error.details.get("has_directories"))
+
+
 def _new_versions(previous: TableSnapshot | None, locations: Iterable[PartitionLocation]) -> Versions:
     """Begin a registry that distrusts the Parquet files of which earlier reads found another version than expected."""
     if previous is None:
@@ -354,6 +443,6 @@ async def _newest_readable(partitions: tuple[Partition, ...]) -> PartitionMetada
         try:
             return await partition.metadata_of_its_file()
         except (NotFoundError, UnsupportedError) as error:
-            if error.kind not in NOT_IN_PARQUET or partition is partitions[0]:
+            if error.kind not in NOT_IN_PARQUET or partition is partitions[0] or _holds_other_files(error):
                 raise
     raise InternalError("a table has at least one partition")

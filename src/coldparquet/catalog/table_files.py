@@ -37,6 +37,7 @@ from coldparquet.storage.requests import RangeRequest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from coldparquet.catalog.hive_keys import KeyColumn
     from coldparquet.format.native import ColumnVersions
     from coldparquet.format.partition_names import PartitionDirectory, PartitionInterval
     from coldparquet.format.partition_records import PartitionRecord
@@ -363,13 +364,18 @@ class PartitionLocation(Struct, frozen=True, kw_only=True):
     directory_path: str
     data_path: str
     sidecar_path: str | None
-    """None for a Parquet file that is not named ``data.parquet``: such files share directories."""
+    """None for a Parquet file that is not named ``data.parquet``: such files share directories. ``_pm.a`` in QuestDB's own cold
+    storage, where it need not be a sidecar."""
     directory: PartitionDirectory | None
     """The time range from the name or the transaction; None where the name follows no partition pattern."""
     record: PartitionRecord | None = None
     """The record in the table's transaction file; None where there is none."""
     is_listed: bool = False
     """Whether a listing showed the directory; otherwise it may not exist."""
+    listed_size_bytes: int | None = None
+    """Size of the Parquet file in the listing that found a table of another layout; it chooses the snapshot of a sidecar."""
+    keys: tuple[KeyColumn, ...] = ()
+    """Columns that the directories above the file state, as in ``date=2024-03-01/part-0.parquet``."""
     is_being_updated: bool = False
     """Whether a read found bytes of the Parquet file behind the committed ones, as during an update in place."""
 

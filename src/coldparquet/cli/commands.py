@@ -131,7 +131,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="WORKLOAD",
-            help="day, year, needle, scan, wide, faults, prices, row-groups, late: all of these if none is given; engines, index,"
+            help="day, year, needle, scan, wide, faults, prices, row-groups, late: all of these if none is given; engines, hive, index,"
             " planning, spark: only if asked for.",
         ),
     ] = None,

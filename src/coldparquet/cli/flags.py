@@ -159,6 +159,21 @@ class ReadFlags:
             help="Which partitions say what columns a table without _meta has.",
         ),
     ] = "newest"
+    timestamp: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="The column that says when a row happened, for files that do not name one."
+        ),
+    ] = None
+    keys: Annotated[
+        str,
+        typer.Option(
+            metavar="inferred|text",
+            parser=_one_of("inferred", "text"),
+            help="Types of the columns that directories such as date=2024-03-01 state.",
+        ),
+    ] = "inferred"
+    index: IndexPlace = None
     no_sidecars: Annotated[
         bool, typer.Option("--no-sidecars", help="Plan from Parquet footers, as if no partition had a sidecar.")
     ] = False
@@ -174,8 +189,17 @@ class ReadFlags:
             archived=cast("Literal['refuse', 'skip']", self.archived),
             unread=cast("Literal['refuse', 'skip']", self.unread),
             columns_from=cast("Literal['newest', 'all']", self.columns_from),
+            timestamp=self.timestamp,
+            keys=cast("Literal['inferred', 'text']", self.keys),
+            index=self.index,
             sidecars=not self.no_sidecars,
         )
+
+
+IndexPlace = Annotated[
+    str | None,
+    typer.Option("--index", metavar="URL", help="Directory with the index of a table that is not yours to write to."),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from coldparquet.catalog.discovery import discover
+from coldparquet.catalog.discovery import discover_any
 from coldparquet.catalog.partition import look_up_sidecar
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
 from coldparquet.cli.output import FAILED, facts_table, lines_table, output_console, print_findings, print_json, report
@@ -55,7 +55,7 @@ async def describe_table(store: ObjectStore, path: str, *, with_sidecars: bool, 
     with ``with_sidecars`` 1 more for each Parquet partition, 2 for a large sidecar, and without a ``_txn`` listings of
     what lies beside them.
     """
-    discovery = await discover(store, path, ask_inside=with_sidecars)
+    discovery = await discover_any(store, path, options, ask_inside=with_sidecars)
     lookups: Sequence[SidecarLookup | None] = [None] * len(discovery.locations)
     if with_sidecars:
         lookups = await _sidecars_of(store, discovery.locations, options)
@@ -113,11 +113,11 @@ def _describe_files(discovery: Discovery) -> dict[str, Any]:
 def _describe_partition(location: PartitionLocation, lookup: SidecarLookup | None) -> dict[str, Any]:
     directory = location.directory
     rows = None if location.record is None else location.record.row_count
-    size_bytes = location.committed_size_bytes
+    size_bytes = location.committed_size_bytes or location.listed_size_bytes
     if lookup is not None and lookup.sidecar is not None:
         rows = lookup.sidecar.total_rows if rows is None else rows
         size_bytes = lookup.sidecar.parquet_size_bytes if size_bytes is None else size_bytes
-    state = None if location.is_native else _NOT_FETCHED
+    state = None if location.is_native or location.sidecar_path is None else _NOT_FETCHED
     return {
         "name": location.name if directory is None else directory.base_name,
         "directory": location.name,
@@ -176,39 +176,40 @@ def _sidecar_summary(partitions: Sequence[Mapping[str, Any]]) -> Text:
         requests = plural(states[_NOT_FETCHED], "request")
         return Text(f"use --sidecars to look at them, with {requests}", style="dim")
     counts = [Text(f"{count:,} {state}", style=_SIDECAR_STYLES[state]) for state, count in states.items()]
-    return Text(", ").join(counts)
+    return Text(", ").join(counts) if counts else Text("none beside such files", style="dim")
 
 
 def _partition_table(partitions: Sequence[Mapping[str, Any]]) -> Table:
     with_sidecars = any(partition["sidecar"] not in {None, _NOT_FETCHED} for partition in partitions)
-    headers = (
-        "directory",
-        "rows",
-        "from (UTC)",
-        "before",
-        "format",
-        "Parquet",
-        *(["sidecar"] if with_sidecars else []),
-    )
-    table = lines_table(*headers, right={"rows", "Parquet"})
+    cells_of = [_cells(partition) for partition in partitions]
+    headers = ("directory", "rows", "from (UTC)", "before", "format", "Parquet", "sidecar")
+    shown = [
+        number
+        for number, header in enumerate(headers)
+        if (with_sidecars if header == "sidecar" else number == 0 or any(cells[number] for cells in cells_of))
+    ]
+    table = lines_table(*(headers[number] for number in shown), right={"rows", "Parquet"})
     left_out = len(partitions) - 2 * _LISTED_AT_EACH_END
-    for index, partition in enumerate(partitions):
+    for index, cells in enumerate(cells_of):
         if left_out > 0 and _LISTED_AT_EACH_END <= index < len(partitions) - _LISTED_AT_EACH_END:
             if index == _LISTED_AT_EACH_END:
                 table.add_row("...", f"{left_out:,} more")
             continue
-        rows, size, sidecar = partition["rows"], partition["parquet_size_bytes"], partition["sidecar"] or ""
-        cells = [
-            partition["directory"],
-            "" if rows is None else f"{rows:,}",
-            _short_time(partition["from"], round_up=False),
-            _short_time(partition["to"], round_up=True),
-            partition["format"] or "",
-            "" if size is None else human_bytes(size),
-            Text(sidecar, style=_SIDECAR_STYLES.get(sidecar, "")),
-        ]
-        table.add_row(*cells[: len(table.columns)])
+        table.add_row(*(cells[number] for number in shown))
     return table
+
+
+def _cells(partition: Mapping[str, Any]) -> list[str | Text]:
+    rows, size, sidecar = partition["rows"], partition["parquet_size_bytes"], partition["sidecar"] or ""
+    return [
+        partition["directory"],
+        "" if rows is None else f"{rows:,}",
+        _short_time(partition["from"], round_up=False),
+        _short_time(partition["to"], round_up=True),
+        partition["format"] or "",
+        "" if size is None else human_bytes(size),
+        Text(sidecar, style=_SIDECAR_STYLES.get(sidecar, "")),
+    ]
 
 
 def _short_time(text: str | None, *, round_up: bool) -> str:

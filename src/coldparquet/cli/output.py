@@ -55,6 +55,7 @@ _READ_FLAGS_FOR_PYTHON = {
     "ReadOptions(sidecars=False)": "--no-sidecars",
     "ReadOptions(unread='skip')": "--unread skip",
     "ReadOptions(columns_from='all')": "--columns-from all",
+    "ReadOptions(timestamp='...')": "--timestamp COLUMN",
 }
 """The same, for flags that only ``scan``, ``count`` and ``explain`` have."""
 has_read_flags: ContextVar[bool] = ContextVar("has_read_flags", default=False)

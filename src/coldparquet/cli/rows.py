@@ -138,7 +138,7 @@ class ParquetSink:
     """Parquet, zstd-compressed, in row groups of a useful size however small the batches are."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
-        self._writer = pq.ParquetWriter(file, schema, compression="zstd")
+        self._writer = pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self._waiting_bytes = 0

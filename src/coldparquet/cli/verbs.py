@@ -15,6 +15,7 @@ import typer
 from coldparquet.cli.flags import (
     STORAGE_PANEL,
     DryRun,
+    IndexPlace,
     Pack,
     PricesFlag,
     StoreFlags,
@@ -184,13 +185,15 @@ def index(
             " where in the Parquet file they are.",
         ),
     ] = None,
+    index: IndexPlace = None,
     dry_run: DryRun = False,
     run: RunFlags,
 ) -> None:
     """Write the sidecars that are missing beside Parquet files, and renew those that are of another file.
 
     What else makes reads cheaper is written, too: small bloom filters go into the sidecars, where pages lie goes into _pages,
-    and the sidecars of a table on S3 into its _catalogue. --dry-run says what would be written, and how large it is.
+    and the sidecars of a table on S3 into its _catalogue. A table in another layout, such as Hive directories, gets a _catalogue
+    alone, with --index at another place. --dry-run says what would be written, and how large it is.
     """
     if no_pages and pages:
         raise typer.BadParameter("it contradicts --no-pages", param_hint="--pages")
@@ -201,6 +204,7 @@ def index(
         "pages": not no_pages,
         "force": force,
         "pack": pack or (False if no_catalogue else None),
+        "index": index,
         "inline_bloom_bytes": None if inline_blooms_kib is None else inline_blooms_kib * KIB,
         "dry_run": dry_run,
     }
@@ -268,6 +272,7 @@ def pack(
     bloom_limit_mib: Annotated[
         int, typer.Option(min=0, metavar="MIB", help="Leave bloom filters out if they are more than this; 0: always.")
     ] = 64,
+    index: IndexPlace = None,
     dry_run: DryRun = False,
     run: RunFlags,
 ) -> None:
@@ -275,7 +280,12 @@ def pack(
 
     Readers find it by themselves and check every entry: an old one is never wrong, only of less use.
     """
-    _run(context, {"job": "pack", "bloom_limit_bytes": bloom_limit_mib * MIB, "dry_run": dry_run}, lakes, run)
+    _run(
+        context,
+        {"job": "pack", "bloom_limit_bytes": bloom_limit_mib * MIB, "index": index, "dry_run": dry_run},
+        lakes,
+        run,
+    )
 
 
 @takes_flags

@@ -46,7 +46,7 @@ from coldparquet.ranges import ByteRange
 from coldparquet.records import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from coldparquet.format.fetch import WantedRanges
     from coldparquet.format.parquet_footer import ParquetFooter
@@ -344,9 +344,15 @@ def _in_sidecar(table: RowGroupTable, entries: npt.NDArray[np.uint32]) -> BloomP
 _MOST_ROUNDS = 2
 
 
-def sidecar_in_memory(footer: ParquetFooter) -> Sidecar:
-    """Make a sidecar from a footer where there is none: it locates bloom filters in the Parquet file."""
+def sidecar_in_memory(
+    footer: ParquetFooter, adapt: Callable[[SidecarContent], SidecarContent] | None = None
+) -> Sidecar:
+    """Make a sidecar from a footer where there is none: it locates bloom filters in the Parquet file.
+
+    ``adapt`` adds what the footer does not say.
+    """
     content = refer_to_blooms(sidecar_content_from_footer(footer), footer)
+    content = content if adapt is None else adapt(content)
     return parse_sidecar(encode_sidecar(content), path=footer.path, verify_checksum=False)
 
 

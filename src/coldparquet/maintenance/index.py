@@ -6,27 +6,36 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from coldparquet.catalog.discovery import discover
+from coldparquet.catalog.discovery import discover_any
 from coldparquet.catalog.findings import Finding, with_remedy
+from coldparquet.catalog.layouts import refuse_writing_below
 from coldparquet.catalog.other_layouts import refuse_inside_logged_table
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, partition_location
 from coldparquet.concurrency import both
 from coldparquet.errors import InvalidInputError
 from coldparquet.maintenance.index_pages import PagesIndexer, make_window_slots
-from coldparquet.maintenance.pack import PackReport, is_packed, is_renewal_due, renew_catalogues, result_of_pack
+from coldparquet.maintenance.pack import (
+    PackJob,
+    PackReport,
+    is_packed,
+    is_renewal_due,
+    renew_catalogues,
+    result_of_pack,
+)
 from coldparquet.maintenance.sidecars import IndexedPartition, PartitionIndexer
 from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data, one_table
-from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, nothing_to_do
+from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, join_url, nothing_to_do
 from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
-from coldparquet.text import plural
+from coldparquet.text import few_names, plural
 
 if TYPE_CHECKING:
     import asyncio
     import os
     from collections.abc import Callable, Mapping, Sequence
 
+    from coldparquet.catalog.layouts import Layout
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.maintenance.index_pages import PagesAction
     from coldparquet.maintenance.sidecars import IndexAction
@@ -76,6 +85,8 @@ class FoundPartitions:
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     """Files beside the partitions that no reader reads."""
+    layout: Layout | None = None
+    """The layout of others that the table has, whose files get no sidecars."""
     is_table: bool = True
     """False for a single partition, which has no catalogue, and where there is nothing to do."""
 
@@ -99,11 +110,18 @@ class IndexJob(TableByTable):
     use it and it pays: of a few partitions or more, in stores that list versions."""
     inline_bloom_bytes: int | None = None
     """Bloom filters go into a sidecar if it then has at most so many bytes; see :func:`index_table`."""
+    index: str | None = None
+    """Directory for the index of a table in another layout; None is that of the table."""
     dry_run: bool = False
     """Write nothing, but derive every sidecar that would be written."""
 
-    async def find(self, store: ObjectStore, path: str) -> FoundPartitions:
-        """Find the partitions at ``path``. Requests: those of :func:`discover`; none for a Parquet file."""
+    def _index_path(self, table: TableToPlan) -> str:
+        if self.index is None:
+            return table.path
+        return join_url(table.stores.path_of(self.index, table.item), table.item.table)
+
+    async def find(self, store: ObjectStore, path: str, options: ReadOptions) -> FoundPartitions:
+        """Find the partitions at ``path``. Requests: those of :func:`discover_any`; none for a Parquet file."""
         if path.endswith(".parquet"):
             location = partition_location(path)
             if location.sidecar_path is None:
@@ -114,9 +132,10 @@ class IndexJob(TableByTable):
                 )
             await refuse_inside_logged_table(store, path)
             return FoundPartitions(locations=(location,), is_table=False)
-        found = await discover(store, path, ask_inside=True)
+        found = await discover_any(store, path, options, ask_inside=True)
         return FoundPartitions(
             locations=found.locations,
+            layout=found.layout,
             notes=tuple(found.other_notes),
             findings=found.unread,
             is_table=all(location.directory_path != path.rstrip("/") for location in found.locations),
@@ -135,7 +154,21 @@ class IndexJob(TableByTable):
 
         Requests: those of :meth:`find`, and in a lake 1 listing per 1,000 objects.
         """
-        found, objects = await both(self.find(table.store, table.path), self._listed(table))
+        find = self.find(table.store, table.path, table.stores.read_options)
+        found, objects = await both(find, self._listed(table))
+        if found.layout is not None:
+            refuse_writing_below(found.layout, table.path, self._index_path(table))
+            return WorkPlan(
+                items=(replace(table.item, work={"layout": True}),),
+                settled=tuple(_unread(table.item, finding) for finding in found.findings),
+                notes=table.named(found.notes),
+            )
+        if self.index is not None:
+            raise InvalidInputError(
+                "this table has partition directories, beside whose files sidecars lie; --index is for tables in other layouts",
+                kind="IndexElsewhere",
+                path=table.path,
+            )
         items, settled = [], [_unread(table.item, finding) for finding in found.findings]
         for location in found.locations:
             item = replace(table.item, partition=location.name, work=location_as_data(location, table.path))
@@ -175,6 +208,15 @@ class IndexJob(TableByTable):
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Index one partition; only bugs raise. Requests: as :func:`index_table` says of one."""
+        if item.work.get("layout"):
+            job = PackJob(index=self.index, dry_run=self.dry_run)
+            report = await job.pack(item, stores, force=self.force)
+            packed = result_of_pack(item, replace(report, url=item.table_url))
+            unreadable = [one for one in report.partitions if one.is_unreadable]
+            if not unreadable:
+                return packed
+            reason = f"{few_names([one.name for one in unreadable])} cannot be read: {unreadable[0].reason}"
+            return replace(packed, outcome="failed", kind="UnreadableFiles", reason=reason)
         store, path = stores.table(item)
         checked = CheckedStore(store)  # its own, which forgets with it which versions it saw
         location, options = location_from_data(item.work, path), stores.read_options
@@ -302,6 +344,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     force: bool = False,
     pack: bool | None = False,
     inline_bloom_bytes: int | None = None,
+    index: str | None = None,
     dry_run: bool = False,
     options: ReadOptions | None = None,
     store_options: StoreOptions | None = None,
@@ -343,6 +386,10 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
             those that ask them need no request beyond that for the sidecar; but every other question fetches them, too. None
             takes ``options.sidecar_prefix_bytes``: what comes with the first request anyway. See also ``pack``, which
             copies filters into the catalogue without that drawback.
+        index: For a table in another layout, such as Hive directories: URL of a directory in the same kind of store, where the
+            index shall lie, for tables that are not ours to write to. Readers take ``ReadOptions(index=...)``. None is the
+            table's own directory. Such an index describes all files in one object, by their footers, keys and versions;
+            what it describes already is not read again. Stores without versions in listings, such as disks, have none.
         dry_run: Write nothing, but derive every sidecar that would be written.
         options: How to read; ``max_concurrency`` is also how many partitions are worked on at once.
         store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
@@ -358,6 +405,8 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         NotFoundError: There is nothing at ``url``, or nothing that is a partition.
         AccessError: The store refused the credentials for the listing.
     """
-    job = IndexJob(pages=pages, force=force, pack=pack, inline_bloom_bytes=inline_bloom_bytes, dry_run=dry_run)
+    job = IndexJob(
+        pages=pages, force=force, pack=pack, inline_bloom_bytes=inline_bloom_bytes, index=index, dry_run=dry_run
+    )
     async with one_table(Place(url, storage_options, store_options, store), options) as table:
         return job.report(await job.on_table(table, on_progress))

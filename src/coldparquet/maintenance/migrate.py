@@ -33,7 +33,7 @@ class MigrateJob(IndexJob):
     name: ClassVar[str] = "migrate"
     replaces: ClassVar[Literal["stale", "useless"]] = "useless"
 
-    async def find(self, store: ObjectStore, path: str) -> FoundPartitions:
+    async def find(self, store: ObjectStore, path: str, options: ReadOptions) -> FoundPartitions:  # noqa: ARG002 - of any job
         """Find the partitions of a table that may have to be migrated. Requests: those of :func:`discover`."""
         try:
             discovery = await discover(store, path)

@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from coldparquet.catalog.discovery import discover
+from coldparquet.catalog.discovery import discover_any
+from coldparquet.catalog.layouts import refuse_writing_below
 from coldparquet.catalog.packed import CATALOGUE_FILE, CATALOGUE_REASON
 from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import (
@@ -29,9 +30,10 @@ from coldparquet.maintenance.packed_entries import (
     kept_entries,
     read_blooms,
     read_entry,
+    read_entry_of_file,
 )
 from coldparquet.pipelines.lakes import TableByTable, one_table
-from coldparquet.pipelines.model import Place, WorkPlan, WorkResult
+from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, join_url
 from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore, read_whole
 from coldparquet.text import few_names
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from coldparquet.catalog.layouts import Layout
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.options import ReadOptions, StoreOptions
     from coldparquet.pipelines.lakes import TableRun, TableToPlan
@@ -62,6 +65,11 @@ _TABLES_AT_ONCE = 16
 
 _NOT_USED_HERE = "readers use it in copies on S3, not here, where no listing tells versions"
 
+_NO_INDEX_HERE = (
+    "nothing to write: files of such a layout get their index in a store that lists versions, as S3 does; here readers take"
+    " their footers"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedPartition:
@@ -71,7 +79,9 @@ class PackedPartition:
     sidecar_bytes: int | None
     """Size of its sidecar; None where it is left out."""
     reason: str | None = None
-    """Why it is left out; readers fetch its sidecar by itself."""
+    """Why it is left out; readers fetch its sidecar by itself, or its footer."""
+    is_unreadable: bool = False
+    """Whether readers cannot read it either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +121,8 @@ class PackJob(TableByTable):
 
     bloom_limit_bytes: int = DEFAULT_LIMIT_BYTES
     """Leave the bloom filters of a table out if they are more."""
+    index: str | None = None
+    """Directory for the catalogue, see :func:`pack_table`."""
     dry_run: bool = False
     """Write nothing; say what would be written."""
 
@@ -120,11 +132,23 @@ class PackJob(TableByTable):
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Pack one table. Requests: those of :func:`pack_table`."""
-        store, path = stores.table(item)
-        packing = _Packing(store, path, stores.read_options, dry_run=self.dry_run, on_progress=stores.on_progress)
-        report = await packing.pack(await packing.existing(), changed=None, bloom_limit_bytes=self.bloom_limit_bytes)
+        report = await self.pack(item, stores, force=True)
         done = result_of_pack(item, replace(report, url=item.table_url))
         return replace(done, outcome="failed", kind="NothingToPack") if report.action == "skipped" else done
+
+    async def pack(self, item: WorkItem, stores: LakeStores, *, force: bool) -> PackReport:
+        """Pack one table; without ``force`` files of other layouts are kept that a listing shows to be as packed."""
+        store, path = stores.table(item)
+        packing = _Packing(
+            store,
+            path,
+            stores.read_options,
+            dry_run=self.dry_run,
+            on_progress=stores.on_progress,
+            index_path=None if self.index is None else join_url(stores.path_of(self.index, item), item.table),
+        )
+        existing = await packing.existing()
+        return await packing.pack(existing, changed=None, bloom_limit_bytes=self.bloom_limit_bytes, force=force)
 
     def report(self, run: TableRun) -> PackReport:
         """Say what became of one table."""
@@ -160,6 +184,7 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     *,
     storage_options: Mapping[str, Any] | None = None,
     bloom_limit_bytes: int = DEFAULT_LIMIT_BYTES,
+    index: str | None = None,
     dry_run: bool = False,
     options: ReadOptions | None = None,
     store_options: StoreOptions | None = None,
@@ -175,13 +200,15 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     against what that says of the partition's directory, size and rows, else against the versions of its objects in a listing.
     So an old one is of less use, but not wrong, unless a program puts another file of the same size and rows under the same
     ``_txn``, after which one has to run ``coldparquet index --force``. Readers of local disks and other stores pass by.
-    It appears complete or not at all, and nothing else is written.
+    It appears complete or not at all, and nothing else is written. With ``index``, the URL of a directory in the same kind of
+    store, it lies there, for tables that are not ours to write to: readers take ``ReadOptions(index=...)``. Files of other
+    layouts (:mod:`coldparquet.catalog.layouts`) have no sidecars; their footers are packed.
 
     Requests: those that find the partitions (:func:`coldparquet.catalog.discovery.discover`); per Parquet partition 1 listing
     and 1 or 2 for the sidecar, and where it has bloom filters 1 or few for those; 1 for the catalogue that is there and
     1 to write, none if nothing is new.
     """
-    job = PackJob(bloom_limit_bytes=bloom_limit_bytes, dry_run=dry_run)
+    job = PackJob(bloom_limit_bytes=bloom_limit_bytes, index=index, dry_run=dry_run)
     async with one_table(Place(url, storage_options, store_options, store), options) as table:
         return job.report(await job.on_table(table, on_progress))
 
@@ -254,7 +281,7 @@ async def renew_catalogues(
 class _Packing:
     """Packs one table."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - where, how and what to tell
         self,
         store: ObjectStore,
         path: str,
@@ -262,10 +289,11 @@ class _Packing:
         *,
         dry_run: bool,
         on_progress: Callable[[str, int], None] | None,
+        index_path: str | None = None,
     ) -> None:
         self._store = store
         self._path = path
-        self._catalogue_path = f"{path}/{CATALOGUE_FILE}"
+        self._catalogue_path = f"{index_path or path}/{CATALOGUE_FILE}"
         self._checked = CheckedStore(store)
         self._options = options
         self._dry_run = dry_run
@@ -281,11 +309,21 @@ class _Packing:
             return None
 
     async def pack(
-        self, existing: FetchedRange | None, *, changed: Collection[str] | None, bloom_limit_bytes: int
+        self,
+        existing: FetchedRange | None,
+        *,
+        changed: Collection[str] | None,
+        bloom_limit_bytes: int,
+        force: bool = False,
     ) -> PackReport:
-        """Pack the table; where ``changed`` says which partitions are new, the others are taken from the old catalogue."""
-        discovery = await discover(self._store, self._path)
-        locations = discovery.locations
+        """Pack the table; where ``changed`` says which partitions are new, the others are taken from the old catalogue.
+
+        Files of other layouts are kept by what a listing shows, but with ``force``.
+        """
+        discovery = await discover_any(self._store, self._path, self._options)
+        locations, layout = discovery.locations, discovery.layout
+        if layout is not None:
+            return await self._pack_layout(layout, None if force else existing, existing, bloom_limit_bytes)
         if any(location.directory_path == self._path for location in locations):
             raise InvalidInputError(
                 "this is one partition; its table's directory is needed, in which the catalogue will lie",
@@ -297,6 +335,39 @@ class _Packing:
             trusted = [location for location in locations if location.name not in changed]
             kept = await asyncio.to_thread(kept_entries, existing.data, trusted)
         packed = await self._read(locations, kept)
+        return await self._finish(locations, packed, existing, bloom_limit_bytes)
+
+    async def _pack_layout(
+        self, layout: Layout, trusted: FetchedRange | None, existing: FetchedRange | None, bloom_limit_bytes: int
+    ) -> PackReport:
+        """Pack the files of another layout, of which only those are read that the trusted catalogue does not describe."""
+        refuse_writing_below(layout, self._path, self._catalogue_path)
+        if not self._store.has_version_listings:
+            return PackReport(url=self._path, action="skipped", reason=_NO_INDEX_HERE)
+        listed = {info.path: info for info in layout.infos}
+        kept = {} if trusted is None else await asyncio.to_thread(kept_entries, trusted.data, layout.locations, listed)
+        layout.expect_listed(self._checked.versions)
+
+        async def read(location: PartitionLocation) -> PackedSidecar | LeftOut:
+            if location.name in kept:
+                return kept[location.name]
+            info = listed[location.data_path]
+            found = await read_entry_of_file(location, info, store=self._checked, options=self._options)
+            if self._on_progress is not None:
+                self._on_progress(location.name, len(layout.locations))
+            return found
+
+        packed = await map_or_cancel(read, layout.locations, at_once=self._options.max_concurrency)
+        return await self._finish(layout.locations, packed, existing, bloom_limit_bytes)
+
+    async def _finish(
+        self,
+        locations: Sequence[PartitionLocation],
+        packed: list[PackedSidecar | LeftOut],
+        existing: FetchedRange | None,
+        bloom_limit_bytes: int,
+    ) -> PackReport:
+        """Add the bloom filters, and write what is new."""
         all_bloom_bytes = sum(bloom_bytes(one) for one in packed if isinstance(one, PackedSidecar))
         has_blooms = 0 < all_bloom_bytes <= bloom_limit_bytes
         packed = await self._with_blooms(locations, packed) if has_blooms else _without_blooms(packed)
@@ -365,7 +436,9 @@ def _without_blooms(packed: Sequence[PackedSidecar | LeftOut]) -> list[PackedSid
 
 def _described(location: PartitionLocation, packed: PackedSidecar | LeftOut) -> PackedPartition:
     if isinstance(packed, LeftOut):
-        return PackedPartition(name=location.name, sidecar_bytes=None, reason=packed.reason)
+        return PackedPartition(
+            name=location.name, sidecar_bytes=None, reason=packed.reason, is_unreadable=packed.is_unreadable
+        )
     return PackedPartition(name=location.name, sidecar_bytes=len(packed.sidecar))
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.catalog.packed import may_count
+from coldparquet.catalog.hive_keys import describes_keys
+from coldparquet.catalog.packed import is_as_packed, may_count
 from coldparquet.catalog.pages import PAGES_FILE
-from coldparquet.catalog.partition import look_up_sidecar
+from coldparquet.catalog.partition import Partition, look_up_sidecar
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
 from coldparquet.errors import (
     AccessError,
@@ -122,8 +123,13 @@ def has_blooms(data: bytes) -> bool:
         return True
 
 
-def kept_entries(data: bytes, locations: Sequence[PartitionLocation]) -> dict[str, PackedSidecar]:
-    """Return the entries of an older catalogue that a transaction says are still right; none of a damaged one."""
+def kept_entries(
+    data: bytes, locations: Sequence[PartitionLocation], listed: Mapping[str, ObjectInfo] | None = None
+) -> dict[str, PackedSidecar]:
+    """Return the entries of an older catalogue that are still right; none of a damaged one.
+
+    A transaction decides that, or what a listing showed, by path.
+    """
     kept = {}
     try:
         index = parse_catalogue_index(data, path=None)
@@ -135,10 +141,15 @@ def kept_entries(data: bytes, locations: Sequence[PartitionLocation]) -> dict[st
     except (FormatError, UnsupportedError):
         return {}
     for location in locations:
-        if location.committed_size_bytes is None or not may_count(index, location):
+        if not may_count(index, location):
             continue
         entry = index.entry_of[location.name]
-        kept[location.name] = PackedSidecar(
+        is_right = (
+            location.committed_size_bytes is not None if listed is None else is_as_packed(index, location, listed)
+        )
+        if not is_right:
+            continue
+        packed = PackedSidecar(
             name=location.name,
             parquet_size_bytes=int(index.parquet_sizes[entry]),
             row_count=int(index.row_counts[entry]),
@@ -148,6 +159,8 @@ def kept_entries(data: bytes, locations: Sequence[PartitionLocation]) -> dict[st
             has_pages=bool(index.has_pages[entry]),
             blooms=tuple(blooms.get(entry, ())),
         )
+        if not location.keys or describes_keys(parse_sidecar(packed.sidecar, verify_checksum=False), location.keys):
+            kept[location.name] = packed
     return kept
 
 
@@ -164,6 +177,8 @@ class LeftOut:
     """A partition that is not packed."""
 
     reason: str
+    is_unreadable: bool = False
+    """Whether readers cannot read it either."""
 
 
 async def read_entry(
@@ -192,6 +207,37 @@ async def read_entry(
         data_etag=_lasting_etag(listed, DATA_FILE),
         sidecar_etag=_lasting_etag(listed, SIDECAR_FILE),
         has_pages=not listed or PAGES_FILE in listed,
+    )
+
+
+async def read_entry_of_file(
+    location: PartitionLocation, info: ObjectInfo, *, store: CheckedStore, options: ReadOptions
+) -> PackedSidecar | LeftOut:
+    """Describe a file of another layout by its footer, or by the sidecar of cold storage. 1 or 2 requests."""
+    if not is_lasting_etag(info.etag):
+        return LeftOut(reason="readers check entries by the versions of objects, which this store does not list")
+    if not location.name.isascii():
+        return LeftOut(reason="its name is not ASCII")
+    try:
+        metadata = await Partition(location, store, options).metadata()
+    except InternalError:
+        raise
+    except ColdParquetError as error:
+        return LeftOut(reason=error.message, is_unreadable=True)
+    sidecar = metadata.sidecar
+    if len(sidecar.file) > LARGEST_SIDECAR_BYTES:
+        return LeftOut(reason=f"its description of {len(sidecar.file):,} bytes is worth a request of its own")
+    etag = None if location.sidecar_path is None else store.versions.lasting_etag(location.sidecar_path)
+    if location.sidecar_path is not None and etag is None:
+        return LeftOut(reason="the version of its sidecar is not known")
+    return PackedSidecar(
+        name=location.name,
+        parquet_size_bytes=sidecar.parquet_size_bytes,
+        row_count=sidecar.total_rows,
+        sidecar=sidecar.file,
+        data_etag=info.etag,
+        sidecar_etag=etag,
+        has_pages=False,
     )
 
 

@@ -77,7 +77,18 @@ _DOCUMENT = (
 """The fields of the document, in order: names would take a tenth of a small piece."""
 
 _OF_THE_DRIVER = frozenset(
-    {"prices", "restore", "archived", "check_storage_classes", "columns_from", "sidecars", "unread"}
+    {
+        "prices",
+        "restore",
+        "archived",
+        "check_storage_classes",
+        "columns_from",
+        "sidecars",
+        "unread",
+        "timestamp",
+        "index",
+        "keys",
+    }
 )
 """Options that only matter before the first piece is made."""
 

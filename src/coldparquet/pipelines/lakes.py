@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from coldparquet.catalog.other_layouts import refuse_inside_logged_table, refuse_logged_table
+from coldparquet.catalog.hive_keys import is_key_directory
+from coldparquet.catalog.other_layouts import is_parquet_name, refuse_inside_logged_table, refuse_logged_table
 from coldparquet.catalog.table_files import (
     DATA_FILE,
     SIDECAR_FILE,
@@ -77,7 +78,8 @@ async def find_tables(store: ObjectStore, root: str, pattern: Sequence[str]) -> 
 async def search_tables(store: ObjectStore, root: str, pattern: Sequence[str]) -> FoundTables:
     """Find the tables below a directory, and leave out what cannot be listed.
 
-    A table is a directory with a ``_txn``, or with directories named like partitions. What lies below a table is its own.
+    A table is a directory with a ``_txn``, with Parquet files, or with directories named like partitions or ``key=value``. What
+    lies below a table is its own.
     Requests: 1 listing per directory that is looked into, more for those with more than 1,000 entries.
     """
     search = _Search(store, root.rstrip("/") or "/")
@@ -89,7 +91,8 @@ async def search_tables(store: ObjectStore, root: str, pattern: Sequence[str]) -
         for error in failures.values():
             raise error
         raise NotFoundError(
-            "no table lies there: expected directories with a _txn, or with partitions such as 2024-03-01/data.parquet"
+            "no table lies there: expected directories with a _txn, with Parquet files, or with partitions such as"
+            " 2024-03-01/data.parquet or date=2024-03-01"
             + (f", below directories that match {'/'.join(pattern)}" if pattern else ""),
             kind="NoTables",
             path=root,
@@ -183,7 +186,9 @@ class _Search:
 def _is_table(listing: Listing) -> bool:
     if _object_names(listing) & {TRANSACTION_FILE, DATA_FILE}:
         return True
-    return any(parse_partition_directory(path.rpartition("/")[2]) is not None for path in listing.directories)
+    names = [path.rpartition("/")[2] for path in listing.directories]
+    has_partitions = any(parse_partition_directory(name) is not None or is_key_directory(name) for name in names)
+    return has_partitions or any(map(is_parquet_name, _object_names(listing)))
 
 
 def _object_names(listing: Listing) -> set[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAl
 
 from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.options import ReadOptions, StoreOptions
-from coldparquet.storage.open import OpenedStore, open_store, opened_store, stack_store
+from coldparquet.storage.open import OpenedStore, open_store, opened_store, path_beside, s3_path, stack_store
 from coldparquet.storage.urls import shown_url
 
 if TYPE_CHECKING:
@@ -133,6 +133,11 @@ class LakeStores:
         """Return the store of an item's table, with retries and limits, and the table's path in it. No request."""
         opened = self._open(item.lake)
         return opened.stack.store, join_url(opened.path.rstrip("/"), item.table)
+
+    def path_of(self, url: str, item: WorkItem) -> str:
+        """Return the path of another URL in the store of an item's table. No request."""
+        opened = self._open(item.lake)
+        return path_beside(url, opened.bare, None if s3_path(item.lake) is None else item.lake)
 
     def bare_table(self, item: WorkItem) -> tuple[ObjectStore, str]:
         """Return the same without retries and limits, for functions that bring their own."""

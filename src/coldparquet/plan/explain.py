@@ -385,7 +385,7 @@ def _partition_table(plan: ReadPlan) -> list[str]:
         lines += [row, *remark]
     lines += _and_more(len(plan.partitions))
     if any(partition.metadata_source == "footer" for partition in plan.partitions):
-        lines.append("'coldparquet index' writes sidecars in place of footers")
+        lines.append("'coldparquet index' describes the files once, in place of footers")
     return lines
 
 

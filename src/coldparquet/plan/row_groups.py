@@ -78,14 +78,19 @@ def made_chunks(
     *,
     make_constant_columns: bool,
 ) -> tuple[BoolArray, BoolArray]:
-    """Tell which chunks are made: as null in every row or, on request, as one value in every row."""
+    """Tell which chunks are made: as null in every row or, on request, as one value in every row.
+
+    Chunks of no bytes, which are keys of the file's path, are made without a request, too.
+    """
     stat_flags, null_counts = stored["stat_flags"], stored["null_count"]
     may_be_null = (stat_flags & STAT_NULL_COUNT_PRESENT != 0) & (null_counts == stored["num_values"])
     is_null, is_constant = (np.zeros(may_be_null.shape, dtype=np.bool_) for _ in range(2))
     for position in may_be_null.any(axis=0).nonzero()[0].tolist():
         is_null[:, position] = null_chunks(table, columns[position], row_groups)
-    if make_constant_columns:
-        may_be_constant = ((stat_flags & _CONSTANT_FLAGS) == _CONSTANT_FLAGS) & (null_counts == 0)
+    may_be_constant = ((stat_flags & _CONSTANT_FLAGS) == _CONSTANT_FLAGS) & (null_counts == 0)
+    if not make_constant_columns:
+        may_be_constant &= stored["total_compressed"] == 0
+    if may_be_constant.any():
         is_out_of_line = (stat_flags & _INLINED_FLAGS) != _INLINED_FLAGS
         may_be_constant &= is_out_of_line | (stored["min"] == stored["max"])
         for position in may_be_constant.any(axis=0).nonzero()[0].tolist():
@@ -120,8 +125,8 @@ def _constant_chunks_of_column(table: RowGroupTable, column: int) -> BoolArray:
     exact = bounds.lower.known & bounds.upper.known & chunks.min.exact & chunks.max.exact
     is_constant: BoolArray = no_null & exact
     candidates = np.flatnonzero(is_constant)
-    is_variable = descriptor.physical_type is PhysicalType.BYTE_ARRAY
-    is_constant[is_constant] = _are_equal(bounds.lower, bounds.upper, candidates, is_variable=is_variable)
+    may_be_cut = descriptor.physical_type is PhysicalType.BYTE_ARRAY and not _is_key(chunks)
+    is_constant[is_constant] = _are_equal(bounds.lower, bounds.upper, candidates, may_be_cut=may_be_cut)
     return is_constant
 
 
@@ -167,10 +172,15 @@ def _may_be_equal(chunks: ChunkColumn, descriptor: ColumnDescriptor) -> bool:
     is_long = descriptor.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY and (
         descriptor.fixed_byte_length > PREFIX_BYTES
     )
-    return is_long or bool((chunks.min.raw == chunks.max.raw).any())
+    return is_long or _is_key(chunks) or bool((chunks.min.raw == chunks.max.raw).any())
 
 
-def _are_equal(lower: Side, upper: Side, candidates: npt.NDArray[np.intp], *, is_variable: bool) -> BoolArray:
+def _is_key(chunks: ChunkColumn) -> bool:
+    """Tell whether a column is a key of the file's path, which has no bytes in it."""
+    return not chunks.total_compressed_bytes.any()
+
+
+def _are_equal(lower: Side, upper: Side, candidates: npt.NDArray[np.intp], *, may_be_cut: bool) -> BoolArray:
     if not (isinstance(lower, ByteSide) and isinstance(upper, ByteSide)):
         if isinstance(lower, ByteSide) or isinstance(upper, ByteSide):
             return np.zeros(len(candidates), dtype=np.bool_)
@@ -181,7 +191,7 @@ def _are_equal(lower: Side, upper: Side, candidates: npt.NDArray[np.intp], *, is
         lengths == upper.lengths[candidates]
     )
     longer = lengths > PREFIX_BYTES
-    if is_variable:
+    if may_be_cut:
         return equal & ~longer
     for position in np.flatnonzero(equal & longer).tolist():
         row_group = int(candidates[position])

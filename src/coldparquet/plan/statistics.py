@@ -28,7 +28,7 @@ from coldparquet.plan.type_changes import Family, bounds_factor, family_of, hold
 from coldparquet.records import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from coldparquet.format.sidecar_chunks import RowGroupTable
     from coldparquet.format.sidecar_header import ColumnDescriptor
@@ -220,39 +220,62 @@ class SidecarStatistics:
         return bounds_after_type_change(bounds, column_type, field.type, has_nulls=descriptor.max_def_level > 0)
 
 
-class IntervalStatistics:
-    """Partitions by the time interval that their directory names state; everything else is unknown.
+class NameStatistics:
+    """Partitions by what the names of their directories state: times, and keys. Everything else is unknown.
 
     Args:
-        column: Field index of the designated timestamp, which is never NULL.
-        lower: First possible timestamp of each partition, in the column's own unit, shape ``(partitions,)``.
-        upper: Last possible timestamp, inclusive, same shape.
-        known: False for a partition without interval, same shape.
+        partition_count: Number of the partitions.
+        bounds: By field index: what the names state, see :func:`interval_bounds` and :func:`key_bounds`.
     """
 
-    def __init__(self, *, column: int, lower: IntArray, upper: IntArray, known: BoolArray) -> None:
-        everywhere = np.ones(len(lower), np.bool_)
-        self._column = column
-        self._bounds = Bounds(
-            lower=NumericSide(known, lower),
-            upper=NumericSide(known, upper),
-            may_hold_values=everywhere,
-            may_hold_nulls=~everywhere,
-            may_hold_nan=False,
-        )
+    def __init__(self, partition_count: int, bounds: Mapping[int, Bounds]) -> None:
+        self._everywhere = np.ones(partition_count, np.bool_)
+        self._bounds = bounds
 
     @property
     def may_hold_rows(self) -> BoolArray:
         """True everywhere: names do not count rows."""
-        return self._bounds.may_hold_values
+        return self._everywhere
 
     def bounds(self, field: BoundField) -> Bounds | None:
-        """Return the intervals if the field is the designated timestamp."""
-        return self._bounds if field.index == self._column else None
+        """Return what the names state about a field."""
+        return self._bounds.get(field.index)
 
     def may_hold_any_of(self, field: BoundField, values: tuple[DomainValue, ...]) -> BoolArray | None:  # noqa: ARG002
         """See :class:`StatisticsSource`: names say nothing about single values."""
         return None
+
+
+def interval_bounds(*, lower: IntArray, upper: IntArray, known: BoolArray) -> Bounds:
+    """Return the bounds of the designated timestamp, which is never NULL.
+
+    Args:
+        lower: First possible timestamp of each partition, in the column's own unit, shape ``(partitions,)``.
+        upper: Last possible timestamp, inclusive, same shape.
+        known: False for a partition without interval, same shape.
+    """
+    everywhere = np.ones(len(lower), np.bool_)
+    return Bounds(
+        lower=NumericSide(known, lower),
+        upper=NumericSide(known, upper),
+        may_hold_values=everywhere,
+        may_hold_nulls=~everywhere,
+        may_hold_nan=False,
+    )
+
+
+def key_bounds(values: Sequence[int | bytes | None]) -> Bounds:
+    """Return the bounds of a column of which each partition holds one value, or NULL: a key of its path."""
+    is_null = np.array([value is None for value in values], np.bool_)
+    side: Side
+    if any(isinstance(value, int) for value in values):
+        side = NumericSide(~is_null, np.array([value if isinstance(value, int) else 0 for value in values], np.int64))
+    else:
+        texts = [value if isinstance(value, bytes) else b"" for value in values]
+        prefixes = [int.from_bytes(text[:PREFIX_BYTES].ljust(PREFIX_BYTES, b"\0"), "big") for text in texts]
+        lengths = np.array([len(text) for text in texts], np.int64)
+        side = ByteSide(~is_null, np.array(prefixes, np.uint64), lengths, texts.__getitem__)
+    return Bounds(lower=side, upper=side, may_hold_values=~is_null, may_hold_nulls=is_null, may_hold_nan=False)
 
 
 def _bounds_of_column(table: RowGroupTable, column: int) -> Bounds:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coldparquet.catalog.hive_keys import has_type_of_key
 from coldparquet.concurrency import both
 from coldparquet.plan.choices import Choice
 from coldparquet.plan.columns import columns_left_out
 from coldparquet.plan.model import PrunedPartition, ReadPlan
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import prune
-from coldparquet.plan.statistics import IntervalStatistics
+from coldparquet.plan.statistics import NameStatistics, interval_bounds, key_bounds
 from coldparquet.records import replace
 from coldparquet.scan.admission import archived_object, skipped, with_storage_class
 from coldparquet.scan.draft import ParquetDraft, draft_parquet
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.catalog.partition import Partition
+    from coldparquet.plan.bounds import Bounds
     from coldparquet.plan.model import Read, SkippedPartition
     from coldparquet.plan.statistics import BloomAnswers
     from coldparquet.scan.draft import Draft
@@ -107,31 +109,55 @@ async def plan_question(question: Question, executor: Executor) -> PlannedScan:
 
 
 def prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPartition]]:
-    """Drop the partitions whose time range proves that no row matches."""
-    snapshot, predicate = question.snapshot, question.predicate
-    partitions, timestamp = snapshot.partitions, snapshot.designated_timestamp
-    type_ = None if timestamp is None else snapshot.columns[timestamp].type
-    # A damaged sidecar may name any column; directory names bound timestamps only.
-    if predicate is None or timestamp is None or type_ is None or type_.arrow.name != "timestamp":
+    """Drop the partitions of which the names of their directories prove that no row matches."""
+    partitions, predicate = question.snapshot.partitions, question.predicate
+    stated = {} if predicate is None else {**_stated_times(question), **_stated_keys(question)}
+    if predicate is None or not stated:
         return list(partitions), []
-    unit_ns = NANOSECONDS_PER_UNIT[type_.arrow.unit or "ns"]
-    ranges = [partition.time_range_ns for partition in partitions]
-    stated = [time_range or (0, 0) for time_range in ranges]
-    statistics = IntervalStatistics(
-        column=timestamp,
-        lower=_bounds([start // unit_ns for start, _ in stated]),
-        upper=_bounds([(stop - 1) // unit_ns for _, stop in stated]),
-        known=np.array([known is not None for known in ranges], dtype=bool),
-    )
-    verdict, _ = prune(predicate, statistics, len(partitions))
+    verdict, _ = prune(predicate, NameStatistics(len(partitions), stated), len(partitions))
     kept = [partition for partition, may_match in zip(partitions, verdict.survives, strict=True) if may_match]
-    reason = "time range"
+    reason = (
+        "names of directories"
+        if len(stated) > 1 or question.snapshot.designated_timestamp not in stated
+        else "time range"
+    )
     pruned = [
         PrunedPartition(name=partition.name, reason=reason)
         for partition, may_match in zip(partitions, verdict.survives, strict=True)
         if not may_match
     ]
     return kept, pruned
+
+
+def _stated_times(question: Question) -> dict[int, Bounds]:
+    """Return the bounds of the designated timestamp that the names of directories, or the transaction, state."""
+    snapshot = question.snapshot
+    timestamp = snapshot.designated_timestamp
+    type_ = None if timestamp is None else snapshot.columns[timestamp].type
+    # A damaged sidecar may name any column; directory names bound timestamps only.
+    if timestamp is None or type_ is None or type_.arrow.name != "timestamp":
+        return {}
+    unit_ns = NANOSECONDS_PER_UNIT[type_.arrow.unit or "ns"]
+    ranges = [partition.time_range_ns for partition in snapshot.partitions]
+    stated = [time_range or (0, 0) for time_range in ranges]
+    bounds = interval_bounds(
+        lower=_bounds([start // unit_ns for start, _ in stated]),
+        upper=_bounds([(stop - 1) // unit_ns for _, stop in stated]),
+        known=np.array([known is not None for known in ranges], dtype=bool),
+    )
+    return {timestamp: bounds}
+
+
+def _stated_keys(question: Question) -> dict[int, Bounds]:
+    """Return the bounds of the predicate's columns that are keys of the partitions' paths."""
+    partitions = question.snapshot.partitions
+    keys = partitions[0].location.keys if partitions else ()
+    columns = {column.name: column for column in question.predicate_columns}
+    return {
+        columns[key.name].index: key_bounds([partition.location.keys[number].value for partition in partitions])
+        for number, key in enumerate(keys)
+        if key.name in columns and has_type_of_key(columns[key.name].readable_type, key.kind)
+    }
 
 
 def _bounds(values: Sequence[int]) -> npt.NDArray[np.int64]:

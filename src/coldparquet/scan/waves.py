@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from coldparquet.decode.arrow import numbers_to_arrow, numbers_to_numpy
+from coldparquet.decode.arrow import mask_to_numpy, numbers_to_arrow, numbers_to_numpy
 from coldparquet.plan.bind import BoundField
 from coldparquet.plan.bounds import NumericSide
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
@@ -99,7 +99,10 @@ class RankedRows(Struct, frozen=True, kw_only=True, eq=False):
         ranks = np.zeros(count, dtype=np.int64)
         if timestamp is not None:
             times: Any = rows.column(timestamp.name).cast(pa.int64()).combine_chunks()
-            ranks = flipped(numbers_to_numpy(times, np.int64), ascending=ascending)
+            known = times.fill_null(0) if times.null_count else times
+            ranks = flipped(numbers_to_numpy(known, np.int64), ascending=ascending)
+            if times.null_count:
+                ranks = np.where(mask_to_numpy(times.is_null()), _LEAST, ranks)
         numbers = flipped(np.arange(count), ascending=ascending)
         return cls(table=rows, ranks=ranks, places=np.full(count, place, dtype=np.int64), numbers=numbers)
 
@@ -248,6 +251,7 @@ def time_ranks(planned: PlannedScan, timestamp: TableColumn, *, ascending: bool)
     read_count = len(planned.plan.row_groups)
     least = np.full(read_count, _LEAST, dtype=np.int64)
     greatest = np.full(read_count, _GREATEST, dtype=np.int64)
+    may_be_null = np.zeros(read_count, dtype=np.bool_)
     for index, here, row_groups in reads_of_partitions(planned):
         known = planned.known[index]
         if known.metadata is None:
@@ -258,8 +262,10 @@ def time_ranks(planned: PlannedScan, timestamp: TableColumn, *, ascending: bool)
             bounds = SidecarStatistics(known.metadata.sidecar, known.places).bounds(field)
             least[here] = _numbers(None if bounds is None else bounds.lower, row_groups, unknown=_LEAST)
             greatest[here] = _numbers(None if bounds is None else bounds.upper, row_groups, unknown=_GREATEST)
+            may_be_null[here] = True if bounds is None else bounds.may_hold_nulls[row_groups]
     if ascending:
         least, greatest = flipped(greatest, ascending=True), flipped(least, ascending=True)
+    least[may_be_null] = _LEAST
     return RankBounds(least=least, greatest=greatest)
 
 

@@ -14,9 +14,21 @@ if TYPE_CHECKING:
     from coldparquet.spark.engine import SparkEngine
     from coldparquet.spark.errors import error_of, own_errors
     from coldparquet.spark.helpers import count, explain, explain_read, min_max, read
+    from coldparquet.spark.jvm import jar
     from coldparquet.spark.writer import write
 
-__all__ = ["SparkEngine", "count", "error_of", "explain", "explain_read", "min_max", "own_errors", "read", "write"]
+__all__ = [
+    "SparkEngine",
+    "count",
+    "error_of",
+    "explain",
+    "explain_read",
+    "jar",
+    "min_max",
+    "own_errors",
+    "read",
+    "write",
+]
 
 _MODULES = {
     "SparkEngine": "coldparquet.spark.engine",
@@ -24,6 +36,7 @@ _MODULES = {
     "error_of": "coldparquet.spark.errors",
     "explain": "coldparquet.spark.helpers",
     "explain_read": "coldparquet.spark.helpers",
+    "jar": "coldparquet.spark.jvm",
     "min_max": "coldparquet.spark.helpers",
     "own_errors": "coldparquet.spark.errors",
     "read": "coldparquet.spark.helpers",

@@ -29,11 +29,17 @@ class PlannedShares:
     """The pieces of each task; at least one task, to carry the explanation."""
     explanation: bytes
     """Text, compressed; see :func:`explanation_text`."""
+    fetched_bytes: int
+    """What all tasks together will fetch."""
 
     @classmethod
-    def of(cls, shares: Sequence[tuple[bytes, ...]], explanation: str) -> Self:
+    def of(cls, shares: Sequence[Sequence[ScanPiece]], explanation: str) -> Self:
         """Combine the pieces of each task with the plan's explanation."""
-        return cls(shares=tuple(shares) or ((),), explanation=zlib.compress(explanation.encode()))
+        return cls(
+            shares=tuple(tuple(piece.to_bytes() for piece in share) for share in shares) or ((),),
+            explanation=zlib.compress(explanation.encode()),
+            fetched_bytes=sum(piece.fetched_bytes for share in shares for piece in share),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +83,21 @@ def default_task_count(worthwhile: int) -> int:
     if worthwhile <= _UNBOUNDED_TASKS:
         return worthwhile
     return math.isqrt(_UNBOUNDED_TASKS * worthwhile)
+
+
+def growing_shares(pieces: Sequence[ScanPiece]) -> list[list[ScanPiece]]:
+    """Distribute small pieces over tasks of which Spark may run only the first ones: one piece, then twice as many."""
+    shares: list[list[ScanPiece]] = []
+    start, count = 0, 1
+    while start < len(pieces):
+        share: list[ScanPiece] = []
+        for piece in pieces[start : start + count]:
+            share.append(piece)
+            if sum(one.fetched_bytes for one in share) * 4 >= BYTES_PER_TASK:
+                break
+        shares.append(share)
+        start, count = start + len(share), count * 2
+    return shares
 
 
 def shares_of(pieces: Sequence[ScanPiece], *, most: int | None, together: bool = False) -> list[list[ScanPiece]]:

@@ -11,6 +11,7 @@ from pyspark.sql import functions
 
 from coldparquet.concurrency import background, gather_or_cancel
 from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.spark.answers import AnswerPartition
 from coldparquet.spark.arrow_schema import arrow_schema_of
 from coldparquet.spark.early_plan import explanation_text
 from coldparquet.spark.errors import told_to_spark
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 
 _SCAN = "DataSourceV2ScanRelation"
-_TABLE = "PythonTable"
+_TABLES = frozenset({"PythonTable", "ColdTable"})
+"""Classes of our tables, without coldparquet's jar and with it."""
 
 
 def explain(df: DataFrame) -> str:
@@ -74,7 +76,7 @@ def _scans(plan: Any) -> Iterator[Any]:
     leaves = plan.collectLeaves()
     for position in range(leaves.size()):
         leaf = leaves.apply(position)
-        if leaf.getClass().getSimpleName() == _SCAN and leaf.relation().table().getClass().getSimpleName() == _TABLE:
+        if leaf.getClass().getSimpleName() == _SCAN and leaf.relation().table().getClass().getSimpleName() in _TABLES:
             yield leaf.scan()
 
 
@@ -82,7 +84,7 @@ def _text(scan: Any) -> str | None:
     """Return the explanation that travels in the first partition; None for other data sources."""
     partitions = scan.toBatch().planInputPartitions()
     first = pickle.loads(bytes(partitions[0].pickedPartition())) if len(partitions) else None  # noqa: S301 - from our own driver
-    if not isinstance(first, PiecesPartition) or first.explanation is None:
+    if not isinstance(first, PiecesPartition | AnswerPartition) or first.explanation is None:
         return None
     return explanation_text(first.explanation)
 

@@ -18,6 +18,9 @@
 | ``archived`` | ``refuse``, ``skip`` or ``restore`` partitions in an archive class |
 | ``unread`` | ``refuse`` a table with Parquet files beside its partitions that are not read, or ``skip`` these files |
 | ``columns_from`` | ``newest`` or ``all``: which partitions define the columns of a table without ``_meta`` |
+| ``timestamp`` | the column that says when a row happened, for files that do not name one |
+| ``index`` | directory with the index of a table that is not ours to write to, such as ``s3://mine/indexes/events`` |
+| ``keys`` | ``inferred`` or ``text``: types of the columns that directories such as ``date=2024-03-01`` state |
 | ``sidecars`` | ``false`` plans from Parquet footers, for tables with damaged sidecars; default ``true`` |
 | ``restore_tier``, ``restore_days``, ``restore_wait`` | how to restore them |
 | ``cache_directory`` | where the driver caches sidecars between runs; tasks cache nothing |
@@ -59,11 +62,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from coldparquet.follow.progress import OnChange
+    from coldparquet.spark.pushed import Pushed
 
 
 _OF_CATALOG_TABLES = frozenset({"location", "owner"})
 """Properties that Spark's catalog adds to its tables: no option of the library has such a name."""
 
+
+PUSHED = "coldparquet.pushed"
+"""What the class in ``coldparquet.jar`` says of each scan; no option of users."""
 
 Options: TypeAlias = "Mapping[str, tuple[str, Callable[[str], Any]]]"
 """By the name of an option: group and field of the library that it sets, as in ``read.goal``, and how its text is read.
@@ -98,7 +105,7 @@ def _refuse_unknown(given: Collection[str], known: frozenset[str]) -> None:
             kind="CatalogTable",
         )
     for name in given:
-        if name in known or name.startswith(STORAGE_PREFIX):
+        if name in known or name.startswith(STORAGE_PREFIX) or name == PUSHED:
             continue
         near = difflib.get_close_matches(name, known, n=1)
         advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))} and storage.KEY"
@@ -208,6 +215,9 @@ _OPTIONS: Options = {
     "archived": ("read.archived", str),
     "unread": ("read.unread", str),
     "columns_from": ("read.columns_from", str),
+    "timestamp": ("read.timestamp", str),
+    "keys": ("read.keys", str),
+    "index": ("read.index", str),
     "sidecars": ("read.sidecars", truth),
     "restore_tier": ("restore.tier", str),
     "restore_days": ("restore.days", whole_number),
@@ -232,6 +242,13 @@ class SourceOptions:
     nanoseconds: NanosecondsAs = "timestamp"
     most_pieces: int | None = None
     """None chooses it by the size of the scan."""
+    pushed: Pushed | None = None
+    """What Spark asks of this scan; None without coldparquet's jar."""
+
+    @property
+    def names_its_rows(self) -> bool:
+        """Whether anything tells a scan that it need not read whole tables."""
+        return self.pushed is not None or self.push_filters or (self.columns, self.where) != (None, None)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, also: frozenset[str] = frozenset()) -> SourceOptions:
@@ -244,8 +261,18 @@ class SourceOptions:
             read_options=read_options,
             store_options=StoreOptions(**given["store"]),
             credentials=Credentials.parse(options),
+            pushed=_pushed(options),
             **given["source"],
         )
+
+
+def _pushed(options: Mapping[str, str]) -> Pushed | None:
+    texts = [text for name, text in options.items() if name.lower() == PUSHED]
+    if not texts:
+        return None
+    from coldparquet.spark.pushed import Pushed  # noqa: PLC0415 - tasks do not need it
+
+    return Pushed.parse(texts[0])
 
 
 def table_urls(path: str = "", paths: Sequence[str] = ()) -> tuple[str, ...]:

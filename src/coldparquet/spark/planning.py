@@ -15,7 +15,7 @@ from coldparquet.opening import open_table
 from coldparquet.options import ReadOptions
 from coldparquet.plan.predicate import And, Predicate
 from coldparquet.plan.where import parse_predicate
-from coldparquet.spark.early_plan import BYTES_PER_TASK, EarlyPlan, PlannedShares, shares_of
+from coldparquet.spark.early_plan import BYTES_PER_TASK, EarlyPlan, PlannedShares, growing_shares, shares_of
 from coldparquet.spark.filters import ColumnMeanings
 from coldparquet.spark.types import check_requested, spark_schema
 from coldparquet.storage.open import opened_store
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from coldparquet.options import StoreOptions
     from coldparquet.pieces import ScanPieces
     from coldparquet.spark.options import SourceOptions
+    from coldparquet.spark.pushed import PushedFilter
     from coldparquet.table import Table
     from coldparquet.table_scan import Scan
 
@@ -95,39 +96,68 @@ class ScanOfTables:
         self._requested = requested
         self._tables = tables
         self._taken: list[Predicate] = []
-        self._left: list[Filter] = []
+        self._left: list[Filter | PushedFilter] = []
 
     async def take_filters(self, filters: Sequence[Filter]) -> list[Filter]:
         """Accept the filters that are exact, and return the others."""
         tables = await self._opened()
         meanings = ColumnMeanings.of(self._scan(tables[0], ()).schema, self._requested)
+        left = []
         for spark_filter in filters:
             predicate = meanings.predicate(spark_filter)
             if predicate is not None and all(self._takes(table, predicate) for table in tables):
                 self._taken.append(predicate)
             else:
                 self._left.append(spark_filter)
-        return self._left
+                left.append(spark_filter)
+        return left
 
     async def plan(self, *, most_tasks: int | None = None) -> PlannedShares:
         """Plan, and cut the plan into the shares of tasks. No data request."""
-        tables = await self._opened()
+        tables = await self._taking_pushed()
+        limit = None if self._options.pushed is None else self._options.pushed.limit
         asked = self._options.most_pieces
-        most = asked or most_tasks
+        most = None if limit is not None else asked or most_tasks
+        target_bytes = BYTES_PER_TASK if asked is None else None
         planned = await gather_or_cancel(
             [
-                self._scan(table, self._taken).pieces(
+                self._scan(table, self._taken, limit=limit).pieces(
                     None if most is None else max(1, most // len(tables)),
-                    target_bytes=BYTES_PER_TASK if asked is None else None,
+                    target_bytes=target_bytes if limit is None else 1,
+                    exceeds_limit=True,
                 )
                 for table in tables
             ]
         )
         pieces = [piece for of_table in planned for piece in of_table]
-        shares = shares_of(pieces, most=most, together=len(tables) > 1)
-        return PlannedShares.of(
-            [tuple(piece.to_bytes() for piece in share) for share in shares], self._explanation(planned, len(shares))
-        )
+        shares = shares_of(pieces, most=most, together=len(tables) > 1) if limit is None else growing_shares(pieces)
+        return PlannedShares.of(shares, self._explanation(planned, len(shares)))
+
+    async def scans_of(self, columns: Sequence[str]) -> list[Scan]:
+        """Return a scan of these columns for each table, with the filters of Spark. Requests: those of opening them."""
+        return [self._scan(table, self._taken, columns=columns) for table in await self._taking_pushed()]
+
+    def told_filters(self) -> list[str]:
+        """Say which filters were taken over from Spark, and which were not."""
+        taken = [f"filter, taken over from Spark: {predicate}" for predicate in self._taken]
+        return taken + [f"filter, left to Spark: {spark_filter}" for spark_filter in self._left]
+
+    async def _taking_pushed(self) -> tuple[Table, ...]:
+        """Open the tables and take the filters of coldparquet's jar, once."""
+        tables = await self._opened()
+        pushed = self._options.pushed
+        if pushed is None or self._taken or self._left:
+            return tables
+        seen = self._scan(tables[0], (), columns=pushed.filter_columns).schema
+        meanings = ColumnMeanings.of(seen, spark_schema(seen, nanoseconds=self._options.nanoseconds))
+        for spark_filter in pushed.filters:
+            predicate = spark_filter.predicate(meanings)
+            if predicate is not None and all(self._takes(table, predicate) for table in tables):
+                self._taken.append(predicate)
+            else:
+                spark_filter.refuse()
+                self._left.append(spark_filter)
+        return tables
 
     def _takes(self, table: Table, predicate: Predicate) -> bool:
         try:
@@ -144,12 +174,20 @@ class ScanOfTables:
                     check_requested(self._requested, self._scan(table, ()).schema)
         return self._tables
 
-    def _scan(self, table: Table, taken: Sequence[Predicate]) -> Scan:
+    def _scan(
+        self,
+        table: Table,
+        taken: Sequence[Predicate],
+        *,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> Scan:
         asked = parse_predicate(self._options.where)
         parts = (*taken, *([] if asked is None else [asked]))
         return table.scan(
-            self._requested.names,
+            self._requested.names if columns is None else columns,
             parts[0] if len(parts) == 1 else And(parts) if parts else None,
+            limit=limit,
             options=self._options.read_options,
         )
 
@@ -157,8 +195,7 @@ class ScanOfTables:
         lines = [f"{task_count} {'task' if task_count == 1 else 'tasks'}"]
         if self._options.where is not None:
             lines.append(f"where, by option: {self._options.where}")
-        lines += [f"filter, taken over from Spark: {predicate}" for predicate in self._taken]
-        lines += [f"filter, left to Spark: {spark_filter}" for spark_filter in self._left]
+        lines += self.told_filters()
         return "\n\n".join(["\n".join(lines), *(pieces.plan.explain() for pieces in planned)])
 
 
@@ -169,7 +206,20 @@ async def schema_and_plan(options: SourceOptions) -> tuple[StructType, EarlyPlan
     """
     tables = await opened_tables(options)
     schema = schema_of(tables, options)
+    if options.pushed is not None:  # each of its scans asks for other rows
+        return _with_meanings(schema, tables[0], options), None
     return schema, await _plan_early(options, schema, tables)
+
+
+def _with_meanings(schema: StructType, table: Table, options: SourceOptions) -> StructType:
+    """Tell coldparquet's jar how columns compare, and which is the designated timestamp. No request."""
+    scan = table.scan(schema.names, options=options.read_options)
+    meanings = ColumnMeanings.of(scan.schema, schema)
+    for field, column in zip(schema, scan.question.output_columns, strict=True):
+        field.metadata = {"coldparquet.meaning": meanings.by_name[field.name].value}
+        if column.index == scan.question.snapshot.designated_timestamp:
+            field.metadata["coldparquet.timestamp"] = "true"
+    return schema
 
 
 async def _plan_early(options: SourceOptions, schema: StructType, tables: tuple[Table, ...]) -> EarlyPlan | None:

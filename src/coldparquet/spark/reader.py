@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from coldparquet.concurrency import background
 from coldparquet.errors import InternalError
 from coldparquet.spark.errors import told_to_spark
+from coldparquet.spark.jvm import WORTH_A_WARNING_BYTES, warn_without_jar
 from coldparquet.spark.task_settings import TaskSettings
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class TableReader(DataSourceReader):
         """
         with told_to_spark():
             planned = self._planned or background.run(self._scan.plan())
+        if not self._options.names_its_rows and planned.fetched_bytes >= WORTH_A_WARNING_BYTES:
+            warn_without_jar()
         return [
             PiecesPartition(pieces, planned.explanation if number == 0 else None)
             for number, pieces in enumerate(planned.shares)

@@ -105,6 +105,10 @@ class DefaultSource(DataSource):
         early, self._early_plan = self._early_plan, None
         with told_to_spark():
             options = SourceOptions.parse(self.options)
+            if options.pushed is not None and options.pushed.aggregates is not None:
+                from coldparquet.spark.answers import AnswersReader  # noqa: PLC0415 - few queries
+
+                return AnswersReader(options, schema, options.pushed.aggregates)
             if options.push_filters and _pushes_filters():
                 return FilteringReader(options, schema)
             return TableReader(options, schema, None if early is None else early.shares_for(schema))

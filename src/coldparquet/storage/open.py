@@ -100,6 +100,24 @@ def s3_path(url: str) -> str | None:
     return _s3_path_and_version(rest)[0] if scheme in S3_SCHEMES else None
 
 
+def path_beside(url: str, store: ObjectStore, table_url: str | None) -> str:
+    """Return the path of another URL in the store of a table; ``table_url`` is None where the caller brought the store.
+
+    Raises:
+        InvalidInputError: The URL is of another kind of store.
+    """
+    if table_url is None:
+        return url.rstrip("/")
+    path = s3_path(url) if s3_path(table_url) is not None else None
+    if path is None:
+        raise InvalidInputError(
+            f"the index lies in another kind of store than the table, which is in {store.label}; needed: both in S3, such as"
+            " s3://mine/indexes/events",
+            kind="BadUrl",
+        )
+    return path
+
+
 def _s3_path_and_version(rest: str) -> tuple[str, str | None]:
     version = _VERSION.search(rest)
     return rest[: version.start() if version else None].rstrip("/"), version[1] if version else None

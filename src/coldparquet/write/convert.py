@@ -350,7 +350,7 @@ async def _write_parts(
             name = f"part-{len(written):05}.parquet"
             file = Path(directory) / name
             in_file = 0
-            with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+            with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
                 more = False
                 async for batch in batches:
                     await asyncio.to_thread(writer.write_batch, batch)

@@ -174,6 +174,7 @@ def _settings(
         "write_page_index": options.page_index,
         "max_rows_per_page": options.page_rows,
         "data_page_size": _PAGE_BYTES,
+        "write_page_checksum": True,  # 4 bytes a page, which readers compare
         "write_batch_size": min(options.page_rows, 1024),
         "dictionary_pagesize_limit": _DICTIONARY_BYTES,
         "sorting_columns": None if sorted_by is None else [pq.SortingColumn(sorted_by)],

@@ -1,0 +1,306 @@
+"""Parses the paths of foreign layouts: Hive directories such as ``date=2024-03-01`` or ``year=2024/month=3``.
+
+A directory ``key=value`` states the value of a column, the key, for all rows below it. Values are URL-encoded.
+``__HIVE_DEFAULT_PARTITION__`` and an empty value are NULL. A key has the first of these types that all of its values have:
+DATE (``2024-03-01``), TIMESTAMP (``2024-03-01 12:00:00``), LONG (``7``, ``007``), text; so do DuckDB and Spark.
+
+Keys become columns of the sidecar that describes a file: with chunks of no bytes, whose bounds are their one value. So
+pruning, metadata answers and decoding need to know nothing of keys.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import unquote
+
+import numpy as np
+from msgspec import Struct
+
+from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format.partition_names import (
+    EARLIEST_NS,
+    PartitionDirectory,
+    PartitionInterval,
+    day_start_ns,
+    partition_stop_ns,
+)
+from coldparquet.format.sidecar_header import ScratchpadEntry
+from coldparquet.format.sidecar_layout import Codec, PhysicalType, Repetition, column_flags
+from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec
+from coldparquet.format.type_codes import TypeTag
+from coldparquet.format.types import (
+    FOREIGN_ANNOTATIONS_CODE,
+    ForeignAnnotation,
+    encode_foreign_annotations,
+    parse_foreign_annotations,
+    resolve_type,
+)
+from coldparquet.plan.bind import BoundField
+from coldparquet.plan.statistics import SidecarStatistics
+from coldparquet.records import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from coldparquet.format.sidecar import Sidecar
+    from coldparquet.format.sidecar_writer import SidecarContent
+    from coldparquet.format.types import ColumnType
+
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+_INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+KeyValue: TypeAlias = int | bytes | None
+"""Days since 1970, microseconds since 1970, a number, UTF-8, or NULL."""
+
+
+class KeyKind(StrEnum):
+    """Type of the column that a key makes."""
+
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    LONG = "long"
+    TEXT = "text"
+
+
+class KeyColumn(Struct, frozen=True):
+    """One key of a file's path, as a column of one value."""
+
+    name: str
+    kind: KeyKind
+    value: KeyValue
+
+
+def is_key_directory(name: str) -> bool:
+    """Tell whether a directory's name is ``key=value``."""
+    key, equals, _ = name.partition("=")
+    return bool(key and equals) and not name.startswith(("_", "."))
+
+
+def parse_keys(path: str) -> tuple[tuple[str, str | None], ...]:
+    """Return keys and values of a file's path, relative to the table, in their order; None is NULL.
+
+    Raises:
+        UnsupportedError: A key occurs twice.
+    """
+    found: dict[str, str | None] = {}
+    for segment in path.split("/")[:-1]:
+        if not is_key_directory(segment):
+            continue
+        key, _, value = segment.partition("=")
+        key = unquote(key)
+        if key in found:
+            raise UnsupportedError(
+                f"the key {key!r} is twice in this path, so its value is not certain; open the directory below the first one",
+                kind="RepeatedKey",
+                path=path,
+                key=key,
+            )
+        found[key] = None if value in {"", HIVE_NULL} else unquote(value)
+    return tuple(found.items())
+
+
+def key_kind(values: Iterable[str | None]) -> KeyKind:
+    """Return the type of a key that has these values, text if it has none."""
+    known = [value for value in values if value is not None]
+    for kind in (KeyKind.DATE, KeyKind.TIMESTAMP, KeyKind.LONG) if known else ():
+        if all(_parsed(kind, value) is not None for value in known):
+            return kind
+    return KeyKind.TEXT
+
+
+def key_value(kind: KeyKind, value: str | None) -> KeyValue:
+    """Return the value of a key of the type that :func:`key_kind` found."""
+    return None if value is None else _parsed(kind, value)
+
+
+def _parsed(kind: KeyKind, value: str) -> KeyValue:
+    """Return a value of a type, None if it is not of this type."""
+    if kind is KeyKind.TEXT:
+        return value.encode(errors="surrogateescape")
+    if kind is KeyKind.LONG:
+        return int(value) if _INTEGER.fullmatch(value) else None
+    try:
+        if kind is KeyKind.DATE:
+            return (date.fromisoformat(value) - _EPOCH.date()).days if _DATE.fullmatch(value) else None
+        if not _TIMESTAMP.fullmatch(value):
+            return None
+        since = datetime.fromisoformat(value).replace(tzinfo=UTC) - _EPOCH
+    except ValueError:
+        return None
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+_STORED_AS = {
+    KeyKind.DATE: (TypeTag.DATE, PhysicalType.INT32, 4),
+    KeyKind.TIMESTAMP: (TypeTag.TIMESTAMP, PhysicalType.INT64, 8),
+    KeyKind.LONG: (TypeTag.LONG, PhysicalType.INT64, 8),
+    KeyKind.TEXT: (TypeTag.VARCHAR, PhysicalType.BYTE_ARRAY, None),
+}
+"""Type code, physical type, and bytes of a number."""
+
+
+def with_key_columns(content: SidecarContent, keys: Sequence[KeyColumn]) -> SidecarContent:
+    """Append the keys that a file lacks to the description of it."""
+    own = {column.name for column in content.columns}
+    added = [key for key in keys if key.name not in own]
+    if not added:
+        return content
+    columns = [*content.columns]
+    annotations: dict[int, str] = {}
+    for key in added:
+        type_code, physical_type, _ = _STORED_AS[key.kind]
+        if key.kind is KeyKind.TIMESTAMP:
+            annotations[len(columns)] = ForeignAnnotation.TIMESTAMP_MICROS_LOCAL
+        columns.append(
+            ColumnSpec(
+                name=key.name,
+                type_code=type_code,
+                physical_type=physical_type,
+                id=-1,
+                flags=column_flags(repetition=Repetition.OPTIONAL),
+                max_def_level=1,
+            )
+        )
+    row_groups = [
+        RowGroupSpec(
+            row_count=group.row_count, chunks=[*group.chunks, *(_chunk(key, group.row_count) for key in added)]
+        )
+        for group in content.row_groups
+    ]
+    return replace(
+        content, columns=columns, row_groups=row_groups, scratchpad=_annotated(content.scratchpad, annotations)
+    )
+
+
+def has_type_of_key(column_type: ColumnType, kind: KeyKind) -> bool:
+    """Tell whether a column has the type that keys of a kind make, so that it compares as they do."""
+    type_code, physical_type, _ = _STORED_AS[kind]
+    annotation = ForeignAnnotation.TIMESTAMP_MICROS_LOCAL if kind is KeyKind.TIMESTAMP else None
+    return column_type.arrow == resolve_type(type_code, physical_type, 0, 0, annotation).arrow
+
+
+def describes_keys(sidecar: Sidecar, keys: Sequence[KeyColumn]) -> bool:
+    """Tell whether a sidecar has a column of each key, of the key's type or, in the file itself, of any."""
+    for key in keys:
+        place = sidecar.column_index(key.name)
+        if place is None:
+            return False
+        has_bytes = sidecar.row_group_count and sidecar.chunks(place).total_compressed_bytes.any()
+        if not has_bytes and not has_type_of_key(sidecar.column_type(place), key.kind):
+            return False
+    return True
+
+
+def refuse_contradiction(sidecar: Sidecar, key: KeyColumn) -> None:
+    """Refuse a file whose own column of a key's name cannot hold what its path states: by the key it would be pruned."""
+    place = sidecar.column_index(key.name)
+    if place is None or not has_type_of_key(sidecar.column_type(place), key.kind):
+        return
+    field = BoundField(name=key.name, index=place, type=sidecar.column_type(place))
+    bounds = SidecarStatistics(sidecar).bounds(field)
+    if bounds is None or not sidecar.row_group_count:
+        return
+    if key.value is None:
+        may_hold = bounds.may_hold_nulls
+    else:
+        may_hold = bounds.may_hold_values.copy()
+        for side, beyond in ((bounds.lower, True), (bounds.upper, False)):
+            if side is not None:
+                is_out = side.above(key.value) if beyond else ~side.at_or_above(key.value)
+                may_hold &= ~(is_out & side.known)
+    wrong = np.flatnonzero(~may_hold & (sidecar.row_counts > 0))
+    if len(wrong):
+        shown = "NULL" if key.value is None else key.value.decode() if isinstance(key.value, bytes) else key.value
+        raise FormatError(
+            f"its directory states {key.name} = {shown}, but the column {key.name} of the file has no such value in row group"
+            f" {wrong[0]}: one of the two is wrong; move the file to the directory of its values",
+            kind="KeyContradiction",
+            path=sidecar.path,
+            column=key.name,
+            row_group=int(wrong[0]),
+        )
+
+
+def _chunk(key: KeyColumn, row_count: int) -> ChunkSpec:
+    width = _STORED_AS[key.kind][2]
+    value = key.value.to_bytes(width or 0, "little", signed=True) if isinstance(key.value, int) else key.value
+    bound = None if value is None else BoundSpec(value, exact=True)
+    return ChunkSpec(
+        codec=Codec.UNCOMPRESSED,
+        encodings=0,
+        num_values=row_count,
+        byte_range_start=0,
+        total_compressed_bytes=0,
+        null_count=row_count if value is None else 0,
+        min=bound,
+        max=bound,
+    )
+
+
+def _annotated(scratchpad: Sequence[ScratchpadEntry], annotations: dict[int, str]) -> Sequence[ScratchpadEntry]:
+    if not annotations:
+        return scratchpad
+    others = [entry for entry in scratchpad if entry.code != FOREIGN_ANNOTATIONS_CODE]
+    known = [entry for entry in scratchpad if entry.code == FOREIGN_ANNOTATIONS_CODE]
+    for entry in known:
+        annotations = parse_foreign_annotations(entry.content) | annotations
+    return [*others, ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations(annotations))]
+
+
+_TIME_KEYS = ("year", "month", "day", "hour")
+_INTERVALS = (PartitionInterval.YEAR, PartitionInterval.MONTH, PartitionInterval.DAY, PartitionInterval.HOUR)
+_MONDAY = 0
+
+
+def cold_storage_directories(paths: Sequence[str]) -> list[PartitionDirectory | None]:
+    """Return the times of directories such as ``year=2026/month=02/day=10`` in QuestDB's own cold storage.
+
+    Where all begin on Mondays they may be weeks, so that each counts as one: a longer time drops no row.
+    """
+    parsed = [_parsed_time(path) for path in paths]
+    is_weekly = all(found is None or _begins_week(*found) for found in parsed)
+    directories: list[PartitionDirectory | None] = []
+    for path, found in zip(paths, parsed, strict=True):
+        if found is None:
+            directories.append(None)
+            continue
+        timestamp_ns, interval = found
+        if is_weekly and interval is PartitionInterval.DAY:
+            interval = PartitionInterval.WEEK
+        directories.append(
+            PartitionDirectory(
+                base_name=path,
+                name_txn=-1,
+                interval=interval,
+                timestamp_ns=timestamp_ns,
+                start_ns=EARLIEST_NS if timestamp_ns <= 0 else timestamp_ns,
+                stop_ns=partition_stop_ns(timestamp_ns, interval),
+            )
+        )
+    return directories
+
+
+def _begins_week(timestamp_ns: int, interval: PartitionInterval) -> bool:
+    begin = date.fromordinal(_EPOCH.toordinal() + timestamp_ns // day_start_ns(_EPOCH.toordinal() + 1))
+    return interval is PartitionInterval.DAY and begin.weekday() == _MONDAY
+
+
+def _parsed_time(path: str) -> tuple[int, PartitionInterval] | None:
+    """Return begin and interval; None if the path is not made of year, month, day and hour, in this order."""
+    segments = [segment.partition("=")[::2] for segment in path.split("/")]
+    names, values = [name for name, _ in segments], [value for _, value in segments]
+    if not names or tuple(names) != _TIME_KEYS[: len(names)] or not all(value.isdecimal() for value in values):
+        return None
+    year, month, day, hour = (*map(int, values), *(1, 1, 1, 0)[len(values) :])
+    try:
+        begin_ns = day_start_ns(date(year, month, day).toordinal())
+    except ValueError:
+        return None
+    hours = hour if 0 <= hour < 24 else None
+    return None if hours is None else (begin_ns + hours * 3600 * 1_000_000_000, _INTERVALS[len(values) - 1])

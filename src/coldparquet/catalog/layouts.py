@@ -1,0 +1,307 @@
+"""Finds the files of a table in a layout of others: Hive directories, dated directories, loose files, QuestDB's cold storage.
+
+A table of this library has one ``data.parquet`` in each partition directory, whose name states the times of its rows. Here
+each file is a partition of its own, named by its path in the table. Nothing states its times, but for QuestDB's own
+cold storage (``<table>/year=2026/month=02/day=10/data.parquet``). Keys of Hive directories become columns:
+:mod:`coldparquet.format.hive_keys`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from msgspec import Struct
+
+from coldparquet.archive.objects import may_be_archived
+from coldparquet.catalog.findings import Finding
+from coldparquet.catalog.hive_keys import (
+    KeyColumn,
+    KeyKind,
+    cold_storage_directories,
+    is_key_directory,
+    key_kind,
+    key_value,
+    parse_keys,
+)
+from coldparquet.catalog.other_layouts import is_parquet_name
+from coldparquet.catalog.table_files import DATA_FILE, PartitionLocation
+from coldparquet.concurrency import gather_or_cancel, map_or_cancel
+from coldparquet.errors import NotFoundError, UnsupportedError
+from coldparquet.storage.log import note_metadata
+from coldparquet.storage.requests import is_lasting_etag
+from coldparquet.text import few_names, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import Listing, ObjectInfo
+    from coldparquet.storage.versions import Versions
+
+KeyTypes: TypeAlias = Literal["inferred", "text"]
+"""See `ReadOptions.keys`."""
+
+COLD_SIDECAR_FILE = "_pm.a"
+_COLD_STATE_FILE = "_manifest"
+_COLD_TABLES_FILE = "_tables"
+_NUMBERED_TABLE = re.compile(r".+~\d+", re.ASCII)
+_DATED = re.compile(r"\d{1,4}|\d{4}[-_]?W?\d\d([-_]?\d\d)?(T\d\d.*)?|\d{8,10}", re.ASCII)
+"""Directories of years, months, days and hours: ``2024``, ``03``, ``2024-03-01``, ``20240301``, ``2024-03-01T12``."""
+_NOT_DATA = re.compile(r"\.crc$|(?:^|/)[_.]", re.ASCII)
+"""Names in a path that no reader of lakes takes for data: hidden ones, and checksums."""
+_DIRECTORIES_AT_ONCE = 250
+"""Directories of the table that one listing covers, where listings can go on below directories."""
+_LISTINGS_AT_ONCE = 32
+_DEEPEST = 32
+"""Levels of directories below a table; more are a loop of links."""
+
+
+class Layout(Struct, frozen=True, kw_only=True):
+    """The files of a table, and what their paths state."""
+
+    locations: tuple[PartitionLocation, ...]
+    """By the values of their keys, and then by path; in cold storage by time."""
+    infos: tuple[ObjectInfo, ...]
+    """What the listing says of them; empty where the files were named."""
+    source: str
+    """What was found, and what the directories state, as text."""
+    is_cold_storage: bool = False
+    """Whether QuestDB alone may write below the table's directory."""
+    states_times: bool
+    """Whether the directories state the times of their rows, so that files are in time order."""
+    notes: tuple[str, ...] = ()
+    unread: tuple[Finding, ...] = ()
+
+    def expect_listed(self, versions: Versions) -> None:
+        """Expect the versions that were listed, so that no object needs a HEAD, but for those that may be archived."""
+        for info in self.infos:
+            if is_lasting_etag(info.etag) and info.path not in versions.distrusted:
+                versions.pin(info.path, info.etag)
+                if not may_be_archived(info):
+                    versions.note(info)
+
+
+def refuse_writing_below(layout: Layout | None, table_path: str, path: str) -> None:
+    """Refuse to write to a place of which QuestDB is the only writer."""
+    root = table_path.rpartition("/")[0]
+    if layout is not None and layout.is_cold_storage and f"{path}/".startswith(f"{root}/"):
+        raise UnsupportedError(
+            "this is a QuestDB's cold storage, and QuestDB must be the only writer below its root; name another place with --index"
+            " URL, or ReadOptions(index=...)",
+            kind="ColdStorage",
+            path=table_path,
+        )
+
+
+def is_data_directory(name: str) -> bool:
+    """Tell whether files below a directory of this name are data of the table: a key, or a date."""
+    return is_key_directory(name) or _DATED.fullmatch(name) is not None
+
+
+async def find_layout(store: ObjectStore, path: str, listing: Listing, *, keys: KeyTypes) -> Layout | None:
+    """Find the files of a table that has no partition directories; None if there are none.
+
+    Requests: 1 listing for 250 directories where the store lists what lies below them, all at once, else 1 for each directory.
+    On S3 each takes 1 request per 1,000 objects.
+
+    Raises:
+        UnsupportedError: The paths of two files state different keys, or one states a key twice.
+        NotFoundError: This is the root of QuestDB's cold storage, which has many tables.
+    """
+    path = path.rstrip("/")
+    names = {info.path.rpartition("/")[2] for info in listing.objects}
+    directories = [found.rpartition("/")[2] for found in listing.directories]
+    if _COLD_TABLES_FILE in names and any(map(_NUMBERED_TABLE.fullmatch, directories)):
+        tables = [name for name in directories if _NUMBERED_TABLE.fullmatch(name)]
+        raise NotFoundError(
+            f"this is the root of a QuestDB's cold storage, with {plural(len(tables), 'table')}; open one of them:"
+            f" {few_names(tables)}",
+            kind="ManyTables",
+            path=path,
+        )
+    wanted = [f"{path}/{name}" for name in directories if is_data_directory(name)]
+    infos = [*listing.objects, *await _list_below(store, path, wanted)]
+    listed = {info.path[len(path) + 1 :]: info for info in infos}
+    shown = {name: info for name, info in listed.items() if not _NOT_DATA.search(name)}
+    files = {name: info for name, info in shown.items() if is_parquet_name(name) and info.size_bytes != 0}
+    if not files:
+        return None
+    is_cold_storage = _COLD_STATE_FILE in names or any(name.endswith(f"/{COLD_SIDECAR_FILE}") for name in listed)
+    layout = _cold_storage(path, files, listed) if is_cold_storage else place_files(path, files, keys=keys)
+    return Layout(
+        locations=layout.locations,
+        infos=layout.infos,
+        source=f"directory listing: {layout.source}",
+        is_cold_storage=is_cold_storage,
+        states_times=layout.states_times,
+        notes=(*layout.notes, *_notes_on_others(shown, files)),
+        unread=_not_looked_into([name for name in directories if not is_data_directory(name)]),
+    )
+
+
+async def _list_below(store: ObjectStore, path: str, directories: Sequence[str]) -> list[ObjectInfo]:
+    """List everything below some directories of a table."""
+    if store.has_version_listings:
+        # In the order in which objects are listed: "2024/" comes behind "2024-03-05/".
+        wanted = sorted(f"{one}/" for one in directories)
+        stretches = [
+            wanted[start : start + _DIRECTORIES_AT_ONCE] for start in range(0, len(wanted), _DIRECTORIES_AT_ONCE)
+        ]
+
+        async def list_stretch(stretch: Sequence[str]) -> tuple[ObjectInfo, ...]:
+            found = await store.list_between(path, start=stretch[0], stop=f"{stretch[-1]}\U0010ffff")
+            note_metadata(path, None, "list the files", operation="list")
+            return found
+
+        beginnings, known = {len(one) for one in wanted}, frozenset(wanted)
+        return [
+            info
+            for infos in await gather_or_cancel([list_stretch(stretch) for stretch in stretches])
+            for info in infos
+            if any(info.path[:length] in known for length in beginnings)
+        ]
+    infos: list[ObjectInfo] = []
+    level = list(directories)
+    for _ in range(_DEEPEST):
+        if not level:
+            return infos
+
+        async def list_directory(directory: str) -> Listing:
+            listing = await store.list(directory)
+            note_metadata(directory, None, "list the files", operation="list")
+            return listing
+
+        listings = await map_or_cancel(list_directory, level, at_once=_LISTINGS_AT_ONCE)
+        infos += [info for listing in listings for info in listing.objects]
+        level = [
+            directory
+            for listing in listings
+            for directory in listing.directories
+            if not directory.rpartition("/")[2].startswith(("_", "."))
+        ]
+    raise UnsupportedError(
+        f"there are more than {_DEEPEST} levels of directories here, perhaps a link that leads back; remove it",
+        kind="DeepDirectories",
+        path=level[0],
+    )
+
+
+def place_files(path: str, files: Mapping[str, ObjectInfo | None], *, keys: KeyTypes) -> Layout:
+    """Place files, by their paths in the table, whose directories may state keys. No request."""
+    of_directory = {name.rpartition("/")[0]: name for name in files}
+    stated = {directory: parse_keys(name) for directory, name in of_directory.items()}
+    first = next(iter(of_directory))
+    names = [name for name, _ in stated[first]]
+    for directory, found in stated.items():
+        if [name for name, _ in found] != names:
+            raise UnsupportedError(
+                f"{of_directory[first]} states {_stated(names)}, and {of_directory[directory]}"
+                f" {_stated([name for name, _ in found])}: these are files of two layouts; open one of their directories, or"
+                " move away what is no part of the table",
+                kind="MixedLayouts",
+                path=path,
+            )
+    kinds = {
+        name: KeyKind.TEXT if keys == "text" else key_kind({found[number][1] for found in stated.values()})
+        for number, name in enumerate(names)
+    }
+    columns = {
+        directory: tuple(KeyColumn(name, kinds[name], key_value(kinds[name], value)) for name, value in found)
+        for directory, found in stated.items()
+    }
+    order = sorted(files, key=lambda name: (*(_rank(key) for key in columns[name.rpartition("/")[0]]), name))
+    locations = []
+    for name in order:
+        directory, info = name.rpartition("/")[0], files[name]
+        directory_path = f"{path}/{directory}" if directory else path
+        locations.append(
+            PartitionLocation(
+                name=name,
+                directory_path=directory_path,
+                data_path=f"{path}/{name}",
+                sidecar_path=None,
+                directory=None,
+                listed_size_bytes=None if info is None else info.size_bytes,
+                keys=columns[directory],
+            )
+        )
+    of_keys = f", whose directories state {_stated(names, kinds)}" if names else ""
+    return Layout(
+        locations=tuple(locations),
+        infos=tuple(info for name in order if (info := files[name]) is not None),
+        source=f"{plural(len(files), 'file')}{of_keys}; no name states the times of rows",
+        states_times=False,
+    )
+
+
+def _rank(key: KeyColumn) -> tuple[bool, int | bytes]:
+    return key.value is None, b"" if key.value is None else key.value
+
+
+def _stated(names: Sequence[str], kinds: Mapping[str, str] | None = None) -> str:
+    if not names:
+        return "no key"
+    shown = [name if kinds is None else f"{name} ({kinds[name]})" for name in names]
+    return f"{'key' if len(names) == 1 else 'keys'} {', '.join(shown)}"
+
+
+def _cold_storage(path: str, files: Mapping[str, ObjectInfo], listed: Mapping[str, ObjectInfo]) -> Layout:
+    """Place the partitions of a table in QuestDB's own cold storage."""
+    data = {name.rpartition("/")[0]: info for name, info in files.items() if name.rpartition("/")[2] == DATA_FILE}
+    directories = cold_storage_directories(list(data))
+    odd = [name for name, directory in zip(data, directories, strict=True) if directory is None]
+    if odd or not data:
+        raise UnsupportedError(
+            f"this has the files of a QuestDB's cold storage, but {few_names(odd) or 'no directory'} is not named as its"
+            " partitions are, such as year=2026/month=02/day=10; open such a directory alone",
+            kind="MixedLayouts",
+            path=path,
+        )
+    found = sorted(
+        ((directory, name) for name, directory in zip(data, directories, strict=True) if directory is not None),
+        key=lambda one: (one[0].timestamp_ns, one[1]),
+    )
+    locations = tuple(
+        PartitionLocation(
+            name=name,
+            directory_path=f"{path}/{name}",
+            data_path=f"{path}/{name}/{DATA_FILE}",
+            sidecar_path=f"{path}/{name}/{COLD_SIDECAR_FILE}" if f"{name}/{COLD_SIDECAR_FILE}" in listed else None,
+            directory=directory,
+            listed_size_bytes=data[name].size_bytes,
+        )
+        for directory, name in found
+    )
+    return Layout(
+        locations=locations,
+        infos=tuple(data[name] for _, name in found),
+        source=f"QuestDB's cold storage, {plural(len(locations), 'partition')} whose directories state"
+        " the times of rows",
+        states_times=True,
+        notes=("rows that the database has not moved to its cold storage yet are not here",),
+    )
+
+
+def _notes_on_others(shown: Mapping[str, ObjectInfo], files: Mapping[str, ObjectInfo]) -> list[str]:
+    """Tell of objects that are not read."""
+    empty = [name for name, info in shown.items() if info.size_bytes == 0 and is_parquet_name(name)]
+    others = [name for name, info in shown.items() if name not in files and name not in empty and info.size_bytes != 0]
+    notes = [f"not read, because they are empty: {few_names(empty)}"] if empty else []
+    return notes + (
+        [f"not read, because they are not Parquet files by their names: {few_names(others)}"] if others else []
+    )
+
+
+def _not_looked_into(directories: Iterable[str]) -> tuple[Finding, ...]:
+    names = [name for name in directories if not name.startswith(("_", "."))]
+    if not names:
+        return ()
+    return (
+        Finding(
+            severity="warning",
+            kind="UnreadDirectories",
+            message=f"rows may be missing: {few_names(names)} not read, because such a name is neither key=value nor a date",
+            remedy="move away what is no part of the table, or open that directory alone",
+        ),
+    )

@@ -1,0 +1,104 @@
+package coldparquet;
+
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.package$;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.TableProvider;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * What {@code format("coldparquet")} finds where this jar is on the driver's class path: Spark tries this name before
+ * those of Python sources. All work is done by the Python source of the same name. This class tells it, for each scan,
+ * what Spark tells no Python source: columns, filters, limit and aggregates, as JSON in the option {@link #PUSHED}.
+ *
+ * <p>Each scan gets a source of its own. Spark 4.1 to 4.3 keep what one scan has pushed in the source, so scans that share
+ * it read each other's rows.
+ */
+public final class DefaultSource implements TableProvider {
+    /** The option that only this class sets; see coldparquet/spark/pushed.py. */
+    static final String PUSHED = "coldparquet.pushed";
+
+    @Override
+    public StructType inferSchema(CaseInsensitiveStringMap options) {
+        // Each column's metadata says how its values compare; ColdTable takes it off again.
+        return python().inferSchema(ColdScan.with(options, "{}"));
+    }
+
+    @Override
+    public boolean supportsExternalMetadata() {
+        return true; // .schema(...), and the columns of rows to be written
+    }
+
+    @Override
+    public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
+        return new ColdTable(schema);
+    }
+
+    private static PythonDataSourceV2 python() {
+        try {
+            PythonDataSourceV2 source = new PythonDataSourceV2();
+            source.setShortName("coldparquet");
+            return source;
+        } catch (LinkageError error) {
+            throw new UnsupportedOperationException(
+                "coldparquet's jar knows Spark 4.1 to 4.3, and this is " + package$.MODULE$.SPARK_VERSION()
+                    + ": install a newer coldparquet, or leave its jar out of spark.jars", error);
+        }
+    }
+
+    static Table python(StructType schema) {
+        return python().getTable(schema, new Transform[0], Map.of());
+    }
+
+    /** A table; of the metadata of its columns only {@link ColdScanBuilder} knows. */
+    static final class ColdTable implements SupportsRead, SupportsWrite {
+        private final StructType described;
+        private final StructType schema;
+
+        ColdTable(StructType described) {
+            this.described = described;
+            StructType plain = new StructType();
+            for (StructField field : described.fields()) {
+                plain = plain.add(new StructField(field.name(), field.dataType(), field.nullable(), Metadata.empty()));
+            }
+            schema = plain;
+        }
+
+        @Override
+        public String name() {
+            return "coldparquet";
+        }
+
+        @Override
+        public StructType schema() {
+            return schema;
+        }
+
+        @Override
+        public Set<TableCapability> capabilities() {
+            return python(schema).capabilities();
+        }
+
+        @Override
+        public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+            return new ColdScanBuilder(described, schema, options);
+        }
+
+        @Override
+        public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+            return ((SupportsWrite) python(schema)).newWriteBuilder(info);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+"""The index of a lake: one object, beside the files or elsewhere, from which readers plan without footers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import coldparquet as cp
+from coldparquet.maintenance.index import index_table
+from coldparquet.maintenance.pack import pack_table
+from coldparquet.records import replace
+from coldparquet.storage.checked import read_whole
+from coldparquet.storage.memory import MemoryStore
+from coldparquet.storage.requests import ObjectInfo
+from tests.support.parquet_footers import parquet_bytes
+from tests.support.small_tables import StoreWithClasses
+
+DAYS, FILES = 9, 2
+
+
+class LakeStore(StoreWithClasses):
+    """Tells the storage class of each object in its listings, as S3 does."""
+
+    async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
+        listed = await super().list_between(path, start=start, stop=stop)
+        return tuple(replace(info, storage_class="STANDARD") for info in listed)
+
+
+def name_of(day: int, part: int) -> str:
+    return f"date=2024-03-{day:02}/part-{part}.parquet"
+
+
+def file_of(day: int, part: int, **columns: Any) -> bytes:
+    rows = {"id": pa.array(range(day * 1000 + part * 100, day * 1000 + part * 100 + 50)), "price": [day / 2] * 50}
+    return parquet_bytes(pa.table({**rows, **columns}), row_group_size=20)
+
+
+async def lake() -> LakeStore:
+    objects = {f"lake/{name_of(day, part)}": file_of(day, part) for day in range(1, DAYS + 1) for part in range(FILES)}
+    return LakeStore(objects)
+
+
+async def ask(store: MemoryStore, where: str | None, **options: Any) -> tuple[pa.Table, list[str]]:
+    """Return the rows of a question, and the names of the objects that were asked for."""
+    async with cp.open_table("lake", store=store, options=cp.ReadOptions(**options)) as table:
+        rows = await table.scan(["id", "date"], where=where).to_arrow()
+        return rows, sorted(f"{one.operation} {one.path.removeprefix('lake/')}" for one in table.request_log)
+
+
+LOOKED_FOR = ["get _meta", "get _txn"]
+OPENING = ["get _catalogue", *LOOKED_FOR, "list lake", "list lake"]
+
+
+@pytest.mark.parametrize("index", [None, "mine/indexes/lake"])
+async def test_an_indexed_lake_is_planned_without_footers(index: str | None) -> None:
+    store = await lake()
+    expected, before = await ask(store, "id between 3010 and 3130")
+    report = await index_table("lake", store=store, index=index)
+    assert report.catalogue is not None
+    assert (report.catalogue.action, report.catalogue.packed_count) == ("written", DAYS * FILES)
+    rows, log = await ask(store, "id between 3010 and 3130", index=index)
+    assert rows.equals(expected)
+    assert rows.num_rows == 71
+    catalogue = "_catalogue" if index is None else f"{index}/_catalogue"
+    data = [f"get {name_of(3, part)}" for part in range(FILES)]
+    assert log == sorted([f"get {catalogue}", *LOOKED_FOR, "list lake", "list lake", *data])
+    assert len(before) == len(OPENING) + DAYS * FILES + len(data) - len(data)  # small files come with their footers
+    rows, log = await ask(store, "date = '2024-03-04'", index=index)
+    assert rows.num_rows == 100
+    assert [entry for entry in log if "parquet" in entry] == [f"get {name_of(4, part)}" for part in range(FILES)]
+    async with cp.open_table("lake", store=store, options=cp.ReadOptions(index=index)) as table:
+        assert await table.scan().count() == DAYS * FILES * 50
+        assert await table.scan(where="date >= '2024-03-08'").count() == 200
+        assert not [entry for entry in table.request_log if "parquet" in entry.path]
+
+
+async def test_what_is_new_or_replaced_is_read_by_its_footer_until_the_next_index() -> None:
+    store = await lake()
+    await index_table("lake", store=store)
+    await store.put(f"lake/{name_of(2, 7)}", file_of(2, 7), overwrite=False)
+    await store.put(f"lake/{name_of(5, 0)}", file_of(5, 3), overwrite=True)
+    await store.delete([f"lake/{name_of(9, 0)}"])
+    rows, log = await ask(store, "id < 6000 and id >= 2000")
+    assert rows.num_rows == 9 * 50
+    assert {5300, 2700} <= set(rows.column("id").to_pylist())
+    assert 5000 not in rows.column("id").to_pylist()
+    assert not any("date=2024-03-09/part-0" in entry for entry in log)
+    store_requests = CountingStore(store)
+    report = await index_table("lake", store=store_requests)
+    assert report.catalogue is not None
+    assert (report.catalogue.action, report.catalogue.packed_count) == ("written", DAYS * FILES)
+    assert sorted(store_requests.got) == sorted([f"lake/{name_of(2, 7)}", f"lake/{name_of(5, 0)}"])
+    again = await index_table("lake", store=store)
+    assert again.catalogue is not None
+    assert again.catalogue.action == "unchanged"
+    after, log = await ask(store, "id < 6000 and id >= 2000")
+    assert after.equals(rows)
+    async with cp.open_table("lake", store=store) as table:
+        assert await table.scan().count() == DAYS * FILES * 50
+
+
+class CountingStore(LakeStore):
+    """Remembers which Parquet files were asked for."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__({})
+        self._objects = store._objects
+        self.got: list[str] = []
+
+    async def get(self, request: Any) -> Any:
+        if request.path.endswith(".parquet"):
+            self.got.append(request.path)
+        return await super().get(request)
+
+
+async def test_an_index_of_another_lake_or_a_damaged_one_changes_no_row() -> None:
+    store, other = await lake(), await lake()
+    expected, _ = await ask(store, "id >= 4000")
+    for path in list(other._objects):
+        await other.put(path, file_of(1, 0), overwrite=True)
+    await index_table("lake", store=other)
+    stolen = (await read_whole(other, "lake/_catalogue", largest_bytes=1 << 20)).data
+    for content in (stolen, b"nothing", b""):
+        await store.put("lake/_catalogue", content, overwrite=True)
+        rows, _ = await ask(store, "id >= 4000")
+        assert rows.equals(expected)
+
+
+async def test_keys_that_change_their_type_make_entries_old() -> None:
+    objects = {f"lake/code={code}/a.parquet": file_of(code, 0) for code in (1, 2)}
+    store = LakeStore(objects)
+    await index_table("lake", store=store)
+    await store.put("lake/code=x/a.parquet", file_of(3, 0), overwrite=False)
+    async with cp.open_table("lake", store=store) as table:
+        assert (await table.scan(["code"]).to_arrow()).column("code").unique().to_pylist() == ["1", "2", "x"]
+        assert await table.scan(where="code = '2'").count() == 50
+    report = await index_table("lake", store=store)
+    assert report.catalogue is not None
+    assert report.catalogue.packed_count == 3
+    async with cp.open_table("lake", store=store) as table:
+        assert await table.scan(where="code = '2'").count() == 50
+        assert not [entry for entry in table.request_log if "parquet" in entry.path]
+
+
+async def test_a_file_that_cannot_be_described_is_a_failure_and_the_others_are_indexed() -> None:
+    store = await lake()
+    await store.put(f"lake/{name_of(1, 5)}", b"no Parquet", overwrite=False)
+    report = await index_table("lake", store=store)
+    assert report.catalogue is not None
+    assert report.catalogue.packed_count == DAYS * FILES
+    [left_out] = [one for one in report.catalogue.partitions if one.reason is not None]
+    assert left_out.name == name_of(1, 5)
+    assert left_out.is_unreadable
+
+
+async def test_nothing_is_written_below_the_root_of_cold_storage() -> None:
+    data = file_of(1, 0)
+    objects = {f"cold/trades~5/year=2024/month=03/day={day:02}/data.parquet": data for day in (1, 2)}
+    store = LakeStore({**objects, "cold/trades~5/_manifest": b"x", "cold/_tables": b"x"})
+    before = dict(store._objects)
+    for write in (index_table, pack_table):
+        for index in (None, "cold/indexes", "cold/trades~5/x"):
+            with pytest.raises(cp.errors.UnsupportedError, match="QuestDB must be the only writer") as caught:
+                await write("cold/trades~5", store=store, index=index)
+            assert caught.value.kind == "ColdStorage"
+    assert store._objects == before
+    await index_table("cold/trades~5", store=store, index="mine/trades")
+    options = cp.ReadOptions(index="mine/trades")
+    async with cp.open_table("cold/trades~5", store=store, options=options) as table:
+        assert await table.scan().count() == 100
+        assert not [entry for entry in table.request_log if "parquet" in entry.path]
+
+
+async def test_a_dry_run_writes_nothing_and_says_how_large_it_would_be() -> None:
+    store = await lake()
+    before = dict(store._objects)
+    report = await index_table("lake", store=store, dry_run=True)
+    assert report.catalogue is not None
+    assert report.catalogue.action == "would write"
+    assert report.catalogue.catalogue_bytes
+    assert store._objects == before

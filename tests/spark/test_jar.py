@@ -1,0 +1,124 @@
+"""What coldparquet's jar tells the data source, without Spark; how it is built, found and missed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType
+
+import coldparquet.spark
+from coldparquet.errors import InternalError, UnsupportedError
+from coldparquet.spark import jvm, reader
+from coldparquet.spark.answers import AnswersReader
+from tests.support.spark_readers import URL, directly, read, reader_of, remote, same_rows
+from tests.support.spark_sessions import ROOT, build_jar
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from coldparquet.spark.source import DefaultSource
+    from coldparquet_testing.simulator import ColdStoreServer
+
+ABOVE = {"operator": ">", "column": "price", "values": [{"double": "100.0"}]}
+EARLY = {"operator": "<", "column": "ts", "values": [{"timestamp": 1_200_000_000}]}
+BITCOIN = {"operator": "=", "column": "symbol", "values": [{"string": "BTC"}]}
+UNKNOWN = {"operator": "LIKE", "column": "venue", "values": [{"string": "%x"}]}
+
+
+def told(server: ColdStoreServer, **pushed: Any) -> DefaultSource:
+    return remote(server, URL, **{"coldparquet.pushed": json.dumps(pushed)})
+
+
+def exact(*trees: dict[str, Any], is_exact: bool = True) -> list[dict[str, Any]]:
+    return [{"filter": tree, "exact": is_exact} for tree in trees]
+
+
+def test_a_scan_of_its_own_rows(server: ColdStoreServer, store: Path) -> None:
+    source = told(server, filters=exact({"operator": "OR", "parts": [ABOVE, EARLY]}), limit=None)
+    schema = StructType([field for field in source.schema() if field.name in ("symbol", "price")])
+    expected = directly(store / "bucket" / "trades", ["symbol", "price"], "price > 100 or ts < '1970-01-01T00:20:00'")
+    assert same_rows(read(reader_of(source, schema)), expected)
+
+
+def test_a_filter_that_spark_leaves_to_us_is_known_or_ends_the_query(server: ColdStoreServer) -> None:
+    with pytest.raises(InternalError) as caught:
+        reader_of(told(server, filters=exact(ABOVE, UNKNOWN))).partitions()
+    assert caught.value.kind == "UnknownFilter"
+    assert reader_of(told(server, filters=exact(UNKNOWN, is_exact=False))).partitions()
+
+
+def test_columns_say_how_they_compare(server: ColdStoreServer) -> None:
+    meanings = {field.name: field.metadata["coldparquet.meaning"] for field in told(server).schema()}
+    assert meanings == {"ts": "same", "symbol": "text", "price": "floating", "venue": "text"}
+    assert all(not field.metadata for field in remote(server).schema())
+
+
+def test_a_limit_leaves_all_but_the_first_row_group_out(server: ColdStoreServer) -> None:
+    source = told(server, limit=7)
+    schema = source.schema()
+    server.reset()
+    assert len(reader_of(source, schema).partitions()) == 1
+    assert "2024-03-02" not in " ".join(request.path for request in server.requests if "_pm" in request.path)
+    undecided = told(server, filters=exact(BITCOIN), limit=7)
+    assert [len(share.pieces) for share in reader_of(undecided, schema).partitions()] == [1, 2, 4, 5]  # type: ignore[attr-defined]
+
+
+def test_answers_of_the_driver(server: ColdStoreServer) -> None:
+    aggregates = [{"function": "count"}, {"function": "max", "column": "ts"}, {"function": "count", "column": "symbol"}]
+    source = told(server, filters=exact(EARLY), aggregates=aggregates)
+    names = zip(("count(*)", "max(ts)", "count(symbol)"), (LongType(), TimestampType(), LongType()), strict=True)
+    answers = source.reader(StructType([StructField(name, type_) for name, type_ in names]))
+    assert isinstance(answers, AnswersReader)
+    [partition] = answers.partitions()
+    [batch] = answers.read(partition)
+    assert [column.cast("int64").to_pylist() for column in batch.columns] == [[1200], [1199 * 1_000_000], [800]]
+
+
+def test_a_scan_of_whole_tables_warns_once(server: ColdStoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "WORTH_A_WARNING_BYTES", 1)
+    with pytest.warns(UserWarning, match=r"\.config\('spark\.jars', coldparquet\.spark\.jar\(\)\)"):
+        reader_of(remote(server)).partitions()
+    for source in (told(server), remote(server, columns="price"), remote(server, where="price > 3")):
+        with warnings.catch_warnings(record=True) as heard:
+            reader_of(source).partitions()
+        assert not heard
+    monkeypatch.undo()
+    reader_of(remote(server)).partitions()  # little to read
+
+
+def test_the_jar_is_found_or_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jvm, "_JAR", tmp_path / "coldparquet.jar")
+    with pytest.raises(UnsupportedError, match=r"build it again with JAVA_HOME and SPARK_HOME") as caught:
+        coldparquet.spark.jar()
+    assert caught.value.kind == "NoJar"
+    (tmp_path / "coldparquet.jar").touch()
+    assert coldparquet.spark.jar() == str(tmp_path / "coldparquet.jar")
+
+
+@pytest.mark.slow
+def test_the_same_sources_make_the_same_jar(jar: Path, tmp_path: Path) -> None:
+    assert build_jar(tmp_path).read_bytes() == jar.read_bytes()
+
+
+def test_what_is_missing_to_build_it_is_said(tmp_path: Path) -> None:
+    script = (
+        f"import sys; sys.path.insert(0, {str(ROOT / 'src' / 'jvm')!r}); import build\n"
+        "try: build.build()\n"
+        "except build.NotBuiltError as missing: print(missing)"
+    )
+
+    def said(**variables: str) -> str:
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=60)
+        return done.stdout
+
+    assert "there is no javac" in said(PATH=str(tmp_path))
+    compiler = tmp_path / "javac"
+    compiler.write_text("#!/bin/sh\necho no such class >&2; exit 1\n")
+    compiler.chmod(0o755)
+    assert "no such class" in said(PATH=f"{tmp_path}:/bin")
