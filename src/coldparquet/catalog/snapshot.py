@@ -40,7 +40,7 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.format.partition_names import parse_partition_directory
-from coldparquet.plan.columns import table_columns_of_metadata, unified_columns, unknown_column
+from coldparquet.plan.columns import table_columns_of_metadata, timestamp_index, unified_columns, unknown_column
 from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.log import metadata_requests
@@ -293,7 +293,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
     ) -> int | None:
         """Return the column that says when a row happened: that of the options, else the one that the files name."""
         named = self.options.timestamp
-        designated = newest.designated_timestamp if layout is None or layout.states_times else None
+        designated = timestamp_index(newest) if layout is None or layout.states_times else None
         if named is None:
             return designated
         found = next((column for column in columns if column.name == named), None)

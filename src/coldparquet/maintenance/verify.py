@@ -446,11 +446,16 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
 
 def _column_findings(metadata: TableMetadata | None, newest: Sidecar, described: Sequence[Sidecar]) -> list[Finding]:
     """Compare the columns of partitions, oldest first, with those of the table: of ``_meta``, else of the newest of all."""
-    try:
-        columns = table_columns_of_metadata(metadata) if metadata else unified_columns(newest)
-    except UnsupportedError as error:  # two have the same name
-        return [finding_of_error(error)]
+    columns = table_columns_of_metadata(metadata) if metadata else unified_columns(newest)
     findings: dict[tuple[str, str], Finding] = {}
+    for name in () if metadata else sorted(newest.repeated_names):
+        findings[name, "DuplicateColumn"] = Finding(
+            severity="warning",
+            kind="DuplicateColumn",
+            column=name,
+            message=f"several columns are named {name!r}, which cannot be read: columns are chosen by name",
+            remedy="rewrite the files with another name for each",
+        )
     for sidecar in reversed(described):
         for column in columns:
             try:

@@ -355,6 +355,8 @@ def _stored_column(sidecar: Sidecar, footer: PartitionFooter, index: int) -> Col
     descriptor = sidecar.column(index)
     leaf = footer.parsed.leaves[index]
     is_questdb = footer.questdb is not None
+    if index in sidecar.nested or sidecar.column_type(index).arrow.name == "parquet":
+        raise _unsupported(sidecar, leaf.name, "nested columns, and types that QuestDB does not have, are only read")
     if leaf.physical_type is PhysicalType.INT96 or (leaf.max_rep_level and not is_questdb):
         raise _unsupported(sidecar, leaf.name, "INT96 timestamps, and lists in files of other writers, are only read")
     tag = sidecar.column_type(index).tag
