@@ -21,12 +21,13 @@ from hypothesis import strategies as st
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
+from coldparquet.publish.publisher import publish_table
 from coldparquet.records import replace
 from coldparquet.storage.log import RequestRecord
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import ObjectInfo
 from tests.support.parquet_footers import parquet_bytes
-from tests.support.questdb_tables import PARTITIONS, assert_same_rows, expected_rows
+from tests.support.questdb_tables import GOLDEN, PARTITIONS, assert_same_rows, expected_rows
 from tests.support.small_tables import QuotingStore, StoreWithClasses
 
 FIRST = datetime(2024, 3, 1)  # noqa: DTZ001 - without a zone, as most lakes have it
@@ -502,3 +503,27 @@ def test_days_that_may_be_weeks_are_never_pruned_as_days(tmp_path: Path) -> None
     with cp.sync.open_table(url) as table:
         assert table.scan(where="ts = '2024-03-08'").count() == 1
         assert len(table.scan(where="ts = '2024-03-08'").plan().partitions_pruned) == 1
+
+
+def test_no_writer_begins_a_table_among_files_of_others_or_below_cold_storage(tmp_path: Path) -> None:
+    cold = cold_storage("interval_day", tmp_path / "root", sidecars="none")
+    lake = tmp_path / "lake"
+    write_with_arrow(trades(10), lake)
+    source = GOLDEN / "o3_in_place" / "table"
+    rows = trades(10).drop_columns(["date", "venue"])
+    before = sorted(tmp_path.rglob("*"))
+    for place, kind in (
+        (cold, "NotEmpty"),
+        (cold / "inside", "ColdStorage"),
+        (cold / "year=2024" / "inside", "ColdStorage"),
+        (tmp_path / "root" / "new", "ColdStorage"),
+        (lake, "NotEmpty"),
+    ):
+        for mode in ("error", "append", "overwrite"):
+            with pytest.raises(cp.errors.ColdParquetError) as caught:
+                cp.sync.write_table(str(place), rows, timestamp="ts", partition_by="DAY", mode=mode)
+            assert caught.value.kind == kind
+        with pytest.raises(cp.errors.ColdParquetError) as caught:
+            asyncio.run(publish_table(str(source), str(place)))
+        assert caught.value.kind == kind
+    assert sorted(tmp_path.rglob("*")) == before

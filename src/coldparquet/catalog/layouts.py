@@ -8,6 +8,8 @@ cold storage (``<table>/year=2026/month=02/day=10/data.parquet``). Keys of Hive 
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -27,7 +29,8 @@ from coldparquet.catalog.hive_keys import (
 from coldparquet.catalog.other_layouts import is_parquet_name
 from coldparquet.catalog.table_files import DATA_FILE, PartitionLocation
 from coldparquet.concurrency import gather_or_cancel, map_or_cancel
-from coldparquet.errors import NotFoundError, UnsupportedError
+from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, UnsupportedError
+from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import note_metadata
 from coldparquet.storage.requests import is_lasting_etag
 from coldparquet.text import few_names, plural
@@ -93,6 +96,57 @@ def refuse_writing_below(layout: Layout | None, table_path: str, path: str) -> N
             kind="ColdStorage",
             path=table_path,
         )
+
+
+async def refuse_place_of_others(
+    store: ObjectStore, path: str, directories: Iterable[str], files: Iterable[str]
+) -> None:
+    """Refuse to begin a table where other tools keep files, or below the root of QuestDB's cold storage.
+
+    Args:
+        store: Of the table.
+        path: Its directory.
+        directories: Names of what is in it.
+        files: The same.
+
+    1 HEAD, for the file that marks such a root; another one below a directory such as ``trades~5``.
+
+    Raises:
+        InvalidInputError: There are Parquet files, whose rows readers would no longer see.
+        UnsupportedError: QuestDB must be the only writer there.
+    """
+    names = [
+        *(name for name in directories if is_key_directory(name)),
+        *(name for name in files if is_parquet_name(name)),
+    ]
+    if names:
+        raise InvalidInputError(
+            f"files of another layout lie there ({few_names(sorted(names))}), and readers would no longer see their rows; write"
+            " to an empty directory",
+            kind="NotEmpty",
+            path=path,
+        )
+    segments = path.rstrip("/").split("/")
+    numbered = [number for number, segment in enumerate(segments) if _NUMBERED_TABLE.fullmatch(segment)]
+    for depth in {len(segments) - 1, *numbered}:
+        root = "/".join(segments[:depth])
+        if root and await _exists(store, f"{root}/{_COLD_TABLES_FILE}"):
+            raise UnsupportedError(
+                f"{root} is the root of a QuestDB's cold storage, and QuestDB must be the only writer below it; write to another"
+                " place",
+                kind="ColdStorage",
+                path=path,
+            )
+
+
+async def _exists(store: ObjectStore, path: str) -> bool:
+    if store.label == LocalStore.label:  # which may be confined to the table
+        return await asyncio.to_thread(os.path.exists, path)
+    try:
+        await store.info(path)
+    except (AccessError, NotFoundError):
+        return False
+    return True
 
 
 def is_data_directory(name: str) -> bool:

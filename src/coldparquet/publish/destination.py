@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.discovery import PUBLISHING_FILE
+from coldparquet.catalog.layouts import refuse_place_of_others
 from coldparquet.catalog.table_files import (
     COLUMN_VERSIONS_FILE,
     METADATA_FILE,
@@ -229,16 +230,23 @@ def parse_manifest(data: bytes, *, path: str) -> Manifest:
 
 
 async def read_published(store: ObjectStore, path: str) -> PublishedTable:
-    """Read the content of the destination. 1 request per 1,000 entries to list it, then up to 3 for small objects."""
+    """Read the content of the destination. 1 request per 1,000 entries to list it, then up to 3 for small objects.
+
+    Before the first publication 1 HEAD, see :func:`~coldparquet.catalog.layouts.refuse_place_of_others`.
+    """
     try:
         listing = await store.list(path)
     except NotFoundError:
+        await refuse_place_of_others(store, path, (), ())
         return PublishedTable(store=store, path=path, directories=frozenset(), objects={}, version=None)
     objects = {info.path.rpartition("/")[2]: info for info in listing.objects}
+    directories = frozenset(directory.rpartition("/")[2] for directory in listing.directories)
+    if TRANSACTION_FILE not in objects:
+        await refuse_place_of_others(store, path, directories, objects)
     return PublishedTable(
         store=store,
         path=path,
-        directories=frozenset(directory.rpartition("/")[2] for directory in listing.directories),
+        directories=directories,
         objects=objects,
         version=await _read_version(store, path, objects) if TRANSACTION_FILE in objects else None,
     )

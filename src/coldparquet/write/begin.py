@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack, get_args
 
 from coldparquet.catalog.discovery import PUBLISHING_FILE
+from coldparquet.catalog.layouts import refuse_place_of_others
 from coldparquet.catalog.table_files import DATA_FILE, TRANSACTION_FILE, read_table_files
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.format.partition_names import PartitionInterval, parse_partition_directory, recorded_directory_name
@@ -222,10 +223,11 @@ def write_conflict(path: str) -> ObjectChangedError:
 
 
 async def _check_is_free(place: TablePlace) -> bool:
-    """Check that the directory holds nothing but what other first writes have begun. 1 request."""
+    """Check that the directory holds nothing but what other first writes have begun. 2 requests."""
     try:
         listing = await place.store.list(place.path)
     except NotFoundError:
+        await refuse_place_of_others(place.store, place.path, (), ())
         return False
     left_over = claims(listing)
     names = {info.path.rpartition("/")[2] for info in listing.objects}
@@ -240,6 +242,8 @@ async def _check_is_free(place: TablePlace) -> bool:
             kind="NotEmpty",
             path=place.path,
         )
+    found = [directory.rpartition("/")[2] for directory in listing.directories]
+    await refuse_place_of_others(place.store, place.path, found, names)
     return bool(left_over)
 
 
