@@ -17,10 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
+from coldparquet.format.parquet_thrift import FileMetaData
+from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.storage.memory import MemoryStore
-from tests.support.parquet_footers import parquet_bytes
+from coldparquet.write.compact import compact_table
+from tests.support.parquet_footers import parquet_bytes, with_changed_footer
 from tests.support.questdb_tables import copy_parquet_partitions
 
 
@@ -142,7 +145,7 @@ async def test_a_table_that_is_opened_as_a_partition_is_told_from_one_that_is_mi
 async def test_a_dataset_of_other_tools_says_how_it_becomes_a_table(name: str) -> None:
     store = await store_of({f"t/{name}": parquet({"x": [1]})})
     with pytest.raises(cp.errors.NotFoundError, match="coldparquet convert SOURCE --to DESTINATION") as caught:
-        await verify_table("t", store=store)
+        await compact_table("t", store=store)
     assert caught.value.kind == "NoPartitions"
 
 
@@ -188,13 +191,24 @@ async def test_errors_of_the_call_come_before_any_request() -> None:
 
 async def test_a_column_that_cannot_be_read_can_be_left_out() -> None:
     times = pa.array([1], pa.duration("us"))
-    store = await store_of(
-        {"t/data.parquet": parquet({"x": [1], "odd": pa.array([b"12345"], pa.binary(5)), "d": times})}
+    file = parquet(
+        {"x": [1], "odd": pa.array([5], pa.int32()), "list": pa.array([[5]], pa.list_(pa.int32())), "d": times}
     )
+
+    def annotate(metadata: FileMetaData) -> None:
+        for element in metadata.schema:
+            if element.type == PhysicalType.INT32:
+                element.converted_type = 18  # of 64 bits: pyarrow reads none of these columns
+
+    store = await store_of({"t/data.parquet": with_changed_footer(file, annotate)})
     async with cp.open_table("t", store=store) as table:
         assert table.schema.names == ["x", "d"]
         with pytest.raises(cp.errors.UnsupportedError, match="'odd'"):
             table.scan()
+        with pytest.raises(
+            cp.errors.UnsupportedError, match="'list' cannot be read: pyarrow cannot read its Parquet schema"
+        ):
+            table.scan(["x", "list"])
         assert (await table.scan(["x"]).to_arrow()).to_pydict() == {"x": [1]}
 
 

@@ -9,6 +9,7 @@ argument and reads it in C++, as ``Scanner.from_dataset`` does, finds a file tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from pyarrow import fs
 
 from coldparquet.concurrency import background
 from coldparquet.errors import InvalidInputError, UnsupportedError
-from coldparquet.expressions.predicate import ARROW, Translation, expression_for_arrow, translate
+from coldparquet.expressions.predicate import ARROW, DUCKDB, Translation, expression_for_arrow, translate
 from coldparquet.expressions.tree import UnknownTreeError, columns_of, read_tree
 from coldparquet.plan.columns import unknown_column
 from coldparquet.records import replace
@@ -45,7 +46,7 @@ class EngineTable:
     Args:
         table: The table; it lives in the event loop of blocking calls.
         dialect: What the engine's expressions mean.
-        wide_decimals_as_text: Whether decimals of more than 38 digits become text.
+        wide_decimals_as_text: Whether decimals of more than 38 digits become text, and half floats single ones for DuckDB.
     """
 
     def __init__(self, table: Table, dialect: Dialect = ARROW, *, wide_decimals_as_text: bool = False) -> None:
@@ -91,12 +92,25 @@ class EngineTable:
         """Return columns with the types of the engine."""
         if not self._wide_decimals_as_text:
             return schema
-        fields: list[pa.Field[Any]] = list(schema)
-        return pa.schema([field.with_type(pa.string()) if _is_wide(field.type) else field for field in fields])
+        return pa.schema(
+            [field.with_type(_known_type(field.type, has_no_half=self._dialect is DUCKDB)) for field in schema]
+        )
 
 
-def _is_wide(type_: Any) -> bool:
-    return bool(pa.types.is_decimal(type_) and type_.precision > _MOST_DIGITS)
+def _known_type(type_: Any, *, has_no_half: bool) -> Any:
+    """Return a type with text in the place of wide decimals, and perhaps single floats in that of half ones, at all levels."""
+    known = partial(_known_type, has_no_half=has_no_half)
+    if pa.types.is_decimal(type_) and type_.precision > _MOST_DIGITS:
+        return pa.string()
+    if pa.types.is_float16(type_) and has_no_half:
+        return pa.float32()
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(known(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(known(type_.key_type), known(type_.item_type))
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(known(type_.value_type)))
+    return type_
 
 
 def _refused(*_: Any, **__: Any) -> NoReturn:

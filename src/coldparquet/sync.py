@@ -210,7 +210,8 @@ class Table:
         Args:
             nan: How the engine compares NaN: as IEEE 754 does, like pyarrow, or as the largest number, like DataFusion and
                 DuckDB.
-            wide_decimals: What decimals of more than 38 digits are; DuckDB knows none.
+            wide_decimals: What decimals of more than 38 digits are; DuckDB knows none. With ``text`` and ``nan="largest"``
+                half floats, which DuckDB does not know either, are single ones.
 
         Raises:
             InvalidInputError: There is no such choice.

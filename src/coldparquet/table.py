@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from coldparquet.catalog.snapshot import SnapshotReader
 from coldparquet.concurrency import TableThreads
 from coldparquet.decode.arrow import TextAs, arrow_field
 from coldparquet.decode.columns import decode_for_the_first_time
+from coldparquet.errors import UnsupportedError
 from coldparquet.expressions.predicate import exact_predicate
 from coldparquet.expressions.tree import is_arrow_expression
 from coldparquet.format.partition_names import ITSELF
@@ -105,8 +107,11 @@ class Table:
         They come from the table's ``_meta`` or, where there is none, from its newest partition or from all that were named;
         ``ReadOptions.columns_from`` makes it all that there are.
         """
-        readable = [column for column in self._snapshot.columns if column.type is not None]
-        return _arrow_schema(readable, TextAs.of(self._options))
+        text, fields = TextAs.of(self._options), []
+        for column in self._snapshot.columns:
+            with suppress(UnsupportedError):
+                fields.append(arrow_field(column.name, column.readable_type, text=text))
+        return pa.schema(fields)
 
     @property
     def partitions(self) -> tuple[Partition, ...]:

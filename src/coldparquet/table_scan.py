@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from coldparquet.telemetry import Attributes
 
 
-_NO_KEYS = frozenset({"list", "float32", "float64"})
+_NO_KEYS = frozenset({"list", "parquet", "float32", "float64"})
 """Arrow types that cannot be keys: NaN and the two zeros do not equal values that look the same."""
 
 _VALUE_OF_NAT = -(1 << 63)

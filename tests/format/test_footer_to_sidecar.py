@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.decode.stored_types import type_of_schema
+from coldparquet.errors import FormatError
 from coldparquet.format import parquet_thrift
 from coldparquet.format.parquet_footer import (
     WRITER_CODE,
@@ -24,7 +25,7 @@ from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_layout import COLUMN_IS_ASCII, COLUMN_LOCAL_KEY_IS_GLOBAL, Repetition
 from coldparquet.format.sidecar_writer import encode_sidecar
-from coldparquet.format.type_codes import type_name
+from coldparquet.format.type_codes import UNKNOWN_TYPE_CODE, type_name
 from coldparquet.records import replace
 from tests.support.paged_files import written
 from tests.support.parquet_footers import parquet_bytes, parsed_footer, with_changed_footer
@@ -99,12 +100,12 @@ FOREIGN_TYPES = {
     "u64": (pa.uint64(), "LONG", "UINT_64"),
     "f32": (pa.float32(), "FLOAT", None),
     "f64": (pa.float64(), "DOUBLE", None),
-    "f16": (pa.float16(), "UNKNOWN(-1)", None),
+    "f16": (pa.float16(), "halffloat", None),
     "text": (pa.string(), "VARCHAR", None),
     "blob": (pa.binary(), "BINARY", None),
     "fixed16": (pa.binary(16), "LONG128", None),
     "fixed32": (pa.binary(32), "LONG256", None),
-    "fixed5": (pa.binary(5), "UNKNOWN(-1)", None),
+    "fixed5": (pa.binary(5), "fixed_size_binary[5]", None),
     "day": (pa.date32(), "DATE", None),
     "ms": (pa.timestamp("ms", "UTC"), "DATE", None),
     "us": (pa.timestamp("us", "UTC"), "TIMESTAMP", None),
@@ -126,7 +127,12 @@ def test_types_of_foreign_columns() -> None:
     table = pa.table({name: pa.array([None, None], kind) for name, (kind, _, _) in FOREIGN_TYPES.items()})
     sidecar = _sidecar(_write(table))
     actual = {
-        column.name: (type_name(column.type_code), sidecar.foreign_annotations.get(column.index))
+        column.name: (
+            str(sidecar.column_type(column.index).arrow)
+            if column.type_code == UNKNOWN_TYPE_CODE
+            else type_name(column.type_code),
+            None if column.type_code == UNKNOWN_TYPE_CODE else sidecar.foreign_annotations.get(column.index),
+        )
         for column in sidecar.columns
     }
     assert actual == {name: (stated, annotation) for name, (_, stated, annotation) in FOREIGN_TYPES.items()}
@@ -298,21 +304,33 @@ def test_an_unknown_codec_is_a_conversion_error() -> None:
 REQUIRED_DOUBLES = pa.list_(pa.field("element", pa.float64(), nullable=False))
 
 
+def _nullable(kind: Any) -> pa.DataType:
+    return pa.list_(pa.field("element", _nullable(kind.value_type))) if pa.types.is_list(kind) else kind
+
+
 @pytest.mark.parametrize(
-    "kind",
+    ("kind", "text"),
     [
-        pa.struct([("a", pa.float64())]),
-        pa.list_(pa.int32()),
-        pa.list_(pa.struct([("a", pa.float64())])),
-        pa.map_(pa.string(), pa.float64()),
-        pa.list_(pa.list_(pa.list_(pa.field("element", REQUIRED_DOUBLES, nullable=True)))),
-        pa.list_(REQUIRED_DOUBLES),
+        (pa.struct([("a", pa.float64())]), "struct<a: float64>"),
+        (pa.list_(pa.int32()), "list<int32>"),
+        (pa.list_(pa.struct([("a", pa.float64())])), "list<struct<a: float64>>"),
+        (pa.map_(pa.string(), pa.float64()), "map<string, float64>"),
+        (
+            pa.list_(pa.list_(pa.list_(pa.field("element", REQUIRED_DOUBLES, nullable=True)))),
+            "list<list<list<list<float64>>>>",
+        ),
+        (pa.list_(REQUIRED_DOUBLES), "list<list<float64>>"),
     ],
 )
-def test_other_nesting_is_unsupported_and_named(kind: pa.DataType) -> None:
-    table = pa.table({"fine": [1], "nested": pa.array([None], kind)})
-    with pytest.raises(UnsupportedError, match="'nested'"):
-        _sidecar(_write(table))
+def test_other_nesting_is_one_column_of_all_its_leaves(kind: pa.DataType, text: str) -> None:
+    table = pa.table({"fine": [1], "nested": pa.array([None], kind), "last": [2]})
+    sidecar = _sidecar(_write(table))
+    leaves = list(range(1, sidecar.column_count - 1))
+    assert list(sidecar.places) == [0, 1, sidecar.column_count - 1]
+    assert sidecar.leaves_of([1]) == leaves == sorted(sidecar.nested)
+    assert str(sidecar.column_type(1).arrow) == text
+    assert type_of_schema(sidecar.column_type(1).arrow.parquet) == _nullable(kind)
+    assert not any(sidecar.chunks(leaf).has_null_count.any() for leaf in leaves), "they do not count rows"
 
 
 def test_lists_of_two_levels_by_old_writers() -> None:
@@ -326,12 +344,12 @@ def test_lists_of_two_levels_by_old_writers() -> None:
     assert (sidecar.column(0).max_rep_level, sidecar.column(0).max_def_level) == (1, 2)
 
 
-def test_a_repeated_field_without_a_list_is_unsupported() -> None:
+def test_a_repeated_field_without_a_list_is_a_list() -> None:
     def repeat(metadata: parquet_thrift.FileMetaData) -> None:
         metadata.schema[1].repetition_type = Repetition.REPEATED
 
-    with pytest.raises(UnsupportedError, match="'bare'"):
-        _sidecar(with_changed_footer(_write(pa.table({"bare": [1]})), repeat))
+    sidecar = _sidecar(with_changed_footer(_write(pa.table({"bare": [1]})), repeat))
+    assert str(sidecar.column_type(0).arrow) == "list<int64>"
 
 
 # --- Who wrote a file: which writers are known for mistakes, and what a sidecar notes ---------------------------------

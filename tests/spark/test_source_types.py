@@ -173,3 +173,39 @@ def test_a_schema_that_does_not_fit_names_column_and_types(tmp_path: Path) -> No
     with pytest.raises(InvalidInputError, match=words) as caught:
         check_requested(asking(ts=TimestampType(), price=IntegerType()), schema)
     assert caught.value.kind == "SchemaMismatch"
+
+
+def test_nested_columns(tmp_path: Path) -> None:
+    times = pa.array([0, None, -1], pa.timestamp("ns"))
+    rows = pa.table(
+        {
+            "id": [0, 1, 2, 3],
+            "s": pa.StructArray.from_arrays(
+                [times, pa.array([1, 2**64 - 1, None], pa.uint64()), pa.array([[1], None, []], pa.list_(pa.uint16()))],
+                ["at", "big", "list"],
+            ).take(pa.array([0, 1, 2, None])),
+            "m": pa.array(
+                [[("a", {"x": 1.5})], [], None, [("b", None)]], pa.map_(pa.string(), pa.struct([("x", pa.float16())]))
+            ),
+            "wide": pa.array([[Decimal("1.5")], None, [None], []], pa.list_(pa.decimal256(60, 2))),
+            "raw": pa.array([b"12345", None, b"     ", b"abcde"], pa.binary(5)),
+        }
+    )
+    (tmp_path / "2024-03-01").mkdir()
+    pq.write_table(rows, tmp_path / "2024-03-01" / "data.parquet", row_group_size=3)
+    schema, found = converted(tmp_path)
+    assert ddl(schema) == (
+        "id bigint, s struct<at:timestamp_ntz,big:decimal(20,0),list:array<int>>, m map<string,struct<x:float>>,"
+        " wide array<string>, raw binary"
+    )
+    found.validate(full=True)
+    begin = datetime(1970, 1, 1)  # noqa: DTZ001 - it has no zone
+    assert found.column("s").to_pylist() == [
+        {"at": begin, "big": 1, "list": [1]},
+        {"at": None, "big": 2**64 - 1, "list": None},
+        {"at": begin - timedelta(microseconds=1), "big": None, "list": []},
+        None,
+    ]
+    assert found.column("m").to_pylist() == rows.column("m").to_pylist()
+    assert found.column("wide").to_pylist() == [["1.50"], None, [None], []]
+    assert found.column("raw").to_pylist() == rows.column("raw").to_pylist()

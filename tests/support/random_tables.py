@@ -215,10 +215,17 @@ def _bits(column: Any) -> Any:
         array = array.storage
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
+    if pa.types.is_map(array.type):
+        entries = pa.StructArray.from_arrays([_bits(array.keys), _bits(array.items)], ["key", "value"])
+        return pa.ListArray.from_arrays(array.offsets, entries, mask=pc.is_null(array))
     if pa.types.is_list(array.type):
         return pa.ListArray.from_arrays(array.offsets, _bits(array.values), mask=pc.is_null(array))
+    if pa.types.is_struct(array.type):
+        names = [field.name for field in array.type]
+        children = [_bits(array.field(number)) for number in range(len(names))]
+        return pa.StructArray.from_arrays(children, names, mask=pc.is_null(array)) if names else array
     if pa.types.is_floating(array.type):
-        return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+        return array.view({16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[array.type.bit_width])
     return array
 
 

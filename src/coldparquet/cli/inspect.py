@@ -452,7 +452,8 @@ def _column_table(description: Mapping[str, Any]) -> RenderableType:
         flags += ["descending"] if column["descending"] else []
         flags += ["ascii"] if column["is_ascii"] else []
         flags += ["keys are global"] if column["local_key_is_global"] else []
-        table.add_row(visible(column["name"]), type_name(column["type"]), str(column["id"]), ", ".join(flags))
+        type_ = visible(column.get("noted_type") or type_name(column["type"]))
+        table.add_row(visible(column["name"]), type_, str(column["id"]), ", ".join(flags))
     return table
 
 

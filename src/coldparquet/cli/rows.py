@@ -21,7 +21,8 @@ _LAST_ISO_DAY = (date.max - date(1970, 1, 1)).days
 def printable_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch with columns that every text format can write.
 
-    Numbers and booleans stay; times become ISO text, lists JSON text, decimals digits and bytes hexadecimal digits.
+    Numbers and booleans stay; times become ISO text, nested values JSON text, decimals digits and bytes hexadecimal
+    digits.
     """
     return _converted(batch, _printable_column)
 
@@ -29,10 +30,13 @@ def printable_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 def json_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return the rows as dictionaries for ``json.dumps``.
 
-    As :func:`printable_batch`, but lists stay lists, and numbers that JSON does not know (NaN, infinities) become null.
+    As :func:`printable_batch`, but nested values stay so, maps as lists of pairs, and numbers that JSON does not know (NaN,
+    infinities) become null.
     """
     rows = _converted(batch, _json_column).to_pylist()
-    floats = [field.name for field in batch.schema if pa.types.is_floating(field.type) or _is_list(field.type)]
+    floats = [
+        field.name for field in batch.schema if pa.types.is_floating(field.type) or pa.types.is_nested(field.type)
+    ]
     for row in rows:
         for name in floats:
             row[name] = _finite(row[name])
@@ -50,10 +54,23 @@ def _converted(batch: pa.RecordBatch, convert: Any) -> pa.RecordBatch:
 
 
 def _json_column(column: pa.Array[Any]) -> pa.Array[Any]:
-    return column if _is_list(column.type) else _printable_column(column)
+    return _printable_items(column) if pa.types.is_nested(column.type) else _printable_column(column)
 
 
-def _printable_column(column: pa.Array[Any]) -> pa.Array[Any]:
+def _printable_items(values: Any) -> Any:
+    """Convert what a nested column holds, at all levels."""
+    values = pa.concat_arrays([values])  # not a slice, whose offsets would not begin with 0
+    if pa.types.is_struct(values.type):
+        children = [_json_column(child) for child in values.flatten()]
+        return pa.StructArray.from_arrays(children, [field.name for field in values.type], mask=values.is_null())
+    if pa.types.is_map(values.type):
+        keys, items = _json_column(values.keys), _json_column(values.items)
+        return pa.MapArray.from_arrays(values.offsets, keys, items, mask=values.is_null())
+    kind = pa.LargeListArray if pa.types.is_large_list(values.type) else pa.ListArray
+    return kind.from_arrays(values.offsets, _json_column(values.values), mask=values.is_null())
+
+
+def _printable_column(column: pa.Array[Any]) -> pa.Array[Any]:  # noqa: PLR0911 - one case per type
     column_type = column.type
     if isinstance(column, pa.DictionaryArray):
         return _printable_column(column.dictionary_decode())
@@ -63,8 +80,11 @@ def _printable_column(column: pa.Array[Any]) -> pa.Array[Any]:
         return column.cast(pa.string())
     if pa.types.is_binary(column_type) or pa.types.is_fixed_size_binary(column_type):
         return pa.array([None if value is None else value.hex() for value in column.to_pylist()], pa.string())
-    if _is_list(column_type):
-        texts = [None if value is None else json.dumps(_finite(value)) for value in column.to_pylist()]
+    if pa.types.is_float16(column_type):
+        return column.cast(pa.float32())
+    if pa.types.is_nested(column_type):
+        values = _printable_items(column).to_pylist()
+        texts = [None if value is None else json.dumps(_finite(value)) for value in values]
         return pa.array(texts, pa.string())
     return column
 
@@ -89,13 +109,11 @@ def _iso_text(column: pa.Array[Any]) -> pa.Array[Any]:
     return text
 
 
-def _is_list(column_type: pa.DataType) -> bool:
-    return pa.types.is_list(column_type) or pa.types.is_large_list(column_type)
-
-
 def _finite(value: Any) -> Any:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

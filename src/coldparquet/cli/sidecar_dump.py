@@ -13,6 +13,7 @@ from coldparquet.errors import FormatError
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.sidecar import Sidecar, check_footer_place, open_snapshot, verify_chain
 from coldparquet.format.sidecar_header import parse_name, parse_repetition
+from coldparquet.format.types import parse_part, parse_stored
 
 if TYPE_CHECKING:
     from coldparquet.format.sidecar_chunks import RawBounds
@@ -141,9 +142,19 @@ def _describe_columns(sidecar: Sidecar) -> list[dict[str, Any]]:
                 "max_rep_level": stored["max_rep_level"],
                 "max_def_level": stored["max_def_level"],
                 "reserved": stored["reserved"],
+                **_noted_type(sidecar, index),
             }
         )
     return columns
+
+
+def _noted_type(sidecar: Sidecar, index: int) -> dict[str, str]:
+    """Describe a column of a type that QuestDB does not have, if the scratchpad does."""
+    annotation = sidecar.foreign_annotations.get(index)
+    stored, part = parse_stored(annotation), parse_part(annotation)
+    if part is not None:
+        return {"noted_type": f"part of column {part[0]}"}
+    return {} if stored is None else {"noted_type": stored[1]}
 
 
 def _describe_row_groups(sidecar: Sidecar) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ lists.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
@@ -24,7 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldparquet.errors import FormatError, InternalError
+from coldparquet.decode.stored_types import type_of_schema
+from coldparquet.errors import FormatError, InternalError, UnsupportedError
 from coldparquet.options import MIB
 
 if TYPE_CHECKING:
@@ -91,7 +92,15 @@ _PLAIN_TYPES: dict[str, pa.DataType] = {
 
 def arrow_field(name: str, column_type: ColumnType, *, text: TextAs) -> pa.Field[Any]:
     """Return the Arrow field of a column: nullable, with its QuestDB type in the metadata."""
-    return pa.field(name, arrow_type(column_type, text=text), metadata={QUESTDB_TYPE_KEY: column_type.name.encode()})
+    try:
+        type_ = arrow_type(column_type, text=text)
+    except UnsupportedError as error:
+        raise UnsupportedError(
+            f"column {name!r} cannot be read: {error.message}; leave it out with columns=[...]",
+            kind="UnsupportedColumn",
+            column=name,
+        ) from error
+    return pa.field(name, type_, metadata={QUESTDB_TYPE_KEY: column_type.name.encode()})
 
 
 def arrow_type(column_type: ColumnType, *, text: TextAs) -> pa.DataType:
@@ -122,10 +131,9 @@ def _arrow_type(kind: ArrowKind, text: TextAs) -> pa.DataType:  # noqa: C901, PL
         case "decimal256":
             return pa.decimal256(kind.precision, kind.scale)
         case "list":
-            list_type: pa.DataType = pa.float64()
-            for _ in range(kind.dimensions):
-                list_type = pa.list_(list_type)
-            return list_type
+            return reduce(lambda items, _: pa.list_(items), range(kind.dimensions), _PLAIN_TYPES["float64"])
+        case "parquet":
+            return type_of_schema(kind.parquet)
         case name:
             raise InternalError(f"no Arrow type is known for {name!r}")
 

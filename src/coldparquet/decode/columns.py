@@ -55,7 +55,7 @@ from coldparquet.plan.bind import BoundComparison, BoundField
 from coldparquet.plan.predicate import And, Operator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -238,8 +238,8 @@ class FetchedColumns:
         ]
         """Each column, for error messages."""
 
-    def decode(self, *, text: TextAs, known: Mapping[int | None, pa.Array[Any]]) -> list[pa.ChunkedArray[Any]]:
-        """Decode every column."""
+    def decode(self, *, text: TextAs, known: Mapping[int | None, pa.Array[Any]]) -> dict[int, pa.ChunkedArray[Any]]:
+        """Decode every column; the result has their numbers, of nested ones those of their first leaves."""
         if not self._read.data.is_writer_known:
             for position, label in enumerate(self.labels):
                 check_compression_marks(b"".join(self._pieces(position)), self._codecs[position], label)
@@ -247,9 +247,9 @@ class FetchedColumns:
         for file_index, file in enumerate(self._buffer.files):
             decoded |= self._decode_file(file_index, file, text, known)
         for position, rows in enumerate(self._read.column_rows):
-            if position not in decoded:
+            if position not in decoded and self._columns[position].part_of is None:
                 decoded[position] = self._decode_lists(position, rows)
-        return [decoded[position] for position in range(len(self._read.columns))]
+        return {self._read.columns[position]: array for position, array in decoded.items()}
 
     def _decode_file(
         self, file_index: int, file: VirtualFile, text: TextAs, known: Mapping[int | None, pa.Array[Any]]
@@ -315,8 +315,10 @@ class FetchedColumns:
 
     def _may_stay_dictionary(self, column: VirtualColumn, text: TextAs) -> bool:
         """Tell whether the caller takes a text column as a dictionary, at least until its rows are delivered."""
+        if not self._is_text(column.position):
+            return False
         type_: Any = arrow_type(self._columns[column.position].type, text=text)
-        return self._is_text(column.position) and (pa.types.is_dictionary(type_) or self._most_bytes is not None)
+        return pa.types.is_dictionary(type_) or self._most_bytes is not None
 
     def _decode_columns(
         self, file_index: int, row_count: int, text: TextAs, known: Mapping[int | None, pa.Array[Any]]
@@ -338,7 +340,11 @@ class FetchedColumns:
                 array = self._take_apart(column, row_count, strings)
                 if array is not None:
                     arrays[column.position] = array
-        others = [column for column in self._buffer.files[file_index].columns if column.position not in arrays]
+        others = [
+            column
+            for column in self._buffer.files[file_index].columns
+            if column.position not in arrays and self._columns[column.position].part_of is None
+        ]
         arrays |= self._decode_values(file_index, others, as_dictionary=[column.name for column in entry_counts])
         for column, entry_count in entry_counts.items():
             if not is_as_stored(arrays[column.position], entry_count, self.labels[column.position]):
@@ -370,11 +376,7 @@ class FetchedColumns:
             return {}
         file = self._buffer.parquet_file(file_index)
         end_beside = None if self._buffer.holds_ends else self._buffer.files[file_index].end
-        int96 = {
-            column.name: self.labels[column.position]
-            for column in columns
-            if self._columns[column.position].type.physical_type is PhysicalType.INT96
-        }
+        int96 = {column.name: self.labels[column.position] for column in columns if self._holds_int96(column.position)}
         if int96:
             in_seconds = read_columns(
                 file, int96, end_beside=end_beside, int96_unit="s", check_page_checksums=self._check_page_checksums
@@ -389,6 +391,11 @@ class FetchedColumns:
             check_page_checksums=self._check_page_checksums,
         )
         return dict(zip((column.position for column in columns), arrays, strict=True))
+
+    def _holds_int96(self, position: int) -> bool:
+        """Tell whether a column, or a leaf of it if it is nested, is stored as INT96."""
+        leaves = self._read.data.leaves_of([self._read.columns[position]])
+        return any(self._read.data.columns[leaf].type.physical_type is PhysicalType.INT96 for leaf in leaves)
 
     def _decode_lists(self, position: int, rows: RowSelection | None) -> pa.ChunkedArray[Any]:
         if rows is None:
@@ -423,9 +430,7 @@ class FetchedColumns:
 
 def _check_int96_range(seconds: pa.ChunkedArray[Any], label: ChunkLabel) -> None:
     """Refuse instants that nanoseconds since 1970 cannot hold: pyarrow would wrap them around to wrong ones."""
-    bounds = pc.min_max(seconds.cast(pa.int64()))
-    least, most = bounds["min"].as_py(), bounds["max"].as_py()
-    if least is not None and not -_INT96_LIMIT_S < least <= most < _INT96_LIMIT_S:
+    if not all(_are_in_range(times) for chunk in seconds.chunks for times in _times_in(chunk)):
         raise UnsupportedError(
             f"{label}: an INT96 timestamp lies outside the years 1678 to 2261, which nanoseconds since 1970 can hold;"
             " rewrite the file with timestamps in microseconds",
@@ -434,6 +439,26 @@ def _check_int96_range(seconds: pa.ChunkedArray[Any], label: ChunkLabel) -> None
             row_group=label.row_group,
             columns=label.columns,
         )
+
+
+def _are_in_range(seconds: Any) -> bool:
+    bounds = pc.min_max(seconds.cast(pa.int64()))
+    least, most = bounds["min"].as_py(), bounds["max"].as_py()
+    return least is None or -_INT96_LIMIT_S < least <= most < _INT96_LIMIT_S
+
+
+def _times_in(array: Any) -> Iterator[Any]:
+    """Yield the timestamps in seconds of an array, at all levels of a nested one."""
+    if pa.types.is_timestamp(array.type) and array.type.unit == "s":
+        yield array
+    elif pa.types.is_struct(array.type):
+        for child in array.flatten():
+            yield from _times_in(child)
+    elif pa.types.is_map(array.type):
+        for child in (array.keys, array.items):
+            yield from _times_in(child)
+    elif pa.types.is_list(array.type):
+        yield from _times_in(array.flatten())
 
 
 _TIMES = np.arange(4, dtype=np.int64)

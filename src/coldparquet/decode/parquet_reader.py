@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from coldparquet.decode.stored_types import NO_EXTENSIONS
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.parquet_footer import PARQUET_MAGIC
 from coldparquet.options import KIB
@@ -85,6 +86,7 @@ def read_columns(  # noqa: PLR0913 - one file, and what is to become of its colu
             read_dictionary=list(as_dictionary),
             pre_buffer=False,  # all of it is in memory: another thread would only pass it on
             page_checksum_verification=check_page_checksums,
+            **NO_EXTENSIONS,
         )
     except (pa.ArrowException, OSError) as error:
         raise _translated(error, together(list(labels.values()))) from error

@@ -19,6 +19,7 @@ from coldparquet.decode.arrow import (
 from coldparquet.decode.columns import FetchedColumns
 from coldparquet.decode.conversion import convert_values
 from coldparquet.decode.parquet_reader import ChunkLabel, check_values, read_columns
+from coldparquet.decode.stored_types import with_names_of
 from coldparquet.decode.virtual_file import leaf_of, one_column_file
 from coldparquet.errors import InternalError
 from coldparquet.format.page_headers import PageType
@@ -82,7 +83,7 @@ def decode_row_group(  # noqa: PLR0913 - a read, what is wanted of it and how
     fetched: dict[int, pa.ChunkedArray[Any]] = {}
     if read.columns:
         columns_of_read = FetchedColumns(buffer, read, check_page_checksums=check_page_checksums, most_bytes=most_bytes)
-        fetched = dict(zip(read.columns, columns_of_read.decode(text=text, known=known), strict=True))
+        fetched = columns_of_read.decode(text=text, known=known)
     made = dict(zip(read.made_columns, read.made_values, strict=True))
     fields, arrays = [], []
     for column in columns:
@@ -124,6 +125,9 @@ def _normalised(
     type_: Any = arrow_type(stored, text=text)
     if pa.types.is_dictionary(array.type):
         return array
+    if stored.arrow.name == "parquet":
+        check_values(array, label)
+        return with_names_of(array, arrow_type(wanted, text=text))
     if stored.raw_array:
         chunks: list[Any] = array.chunks
         lists = [decode_raw_arrays(chunk, dimensions=stored.arrow.dimensions, label=label) for chunk in chunks]
@@ -141,7 +145,7 @@ def _converted(
     array: pa.ChunkedArray[Any], stored: ColumnType, wanted: ColumnType, text: TextAs, label: ChunkLabel
 ) -> pa.ChunkedArray[Any]:
     """Convert a column whose type was changed after its partition was written."""
-    if stored.arrow == wanted.arrow and holds_same_values(stored, wanted):
+    if stored.arrow.name == "parquet" or (stored.arrow == wanted.arrow and holds_same_values(stored, wanted)):
         return array
     type_: Any = arrow_type(wanted, text=text)
     as_decoded: Any = arrow_type(stored, text=text)

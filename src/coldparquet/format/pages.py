@@ -74,6 +74,8 @@ class ChunkPlaces:
     """Per column: length of every bound in bytes; -1 where it varies."""
     may_be_empty: npt.NDArray[np.bool_]
     """Per column: a bound of no bytes is an empty string, and not a missing one."""
+    has_pages: npt.NDArray[np.bool_]
+    """Per column: its pages are used. Those of a nested column are not: rows of its leaves do not begin with their pages."""
     fingerprint: int
     """CRC-32 of all metadata of the chunks, bounds included: a file with other statistics has another one."""
 
@@ -120,6 +122,7 @@ def chunk_places(sidecar: Sidecar) -> ChunkPlaces:
         has_bounds=~is_list & ~np.isin(types, _UNBOUNDED_TYPES) & is_bounded,
         bound_bytes=bound_bytes,
         may_be_empty=types == layout.PhysicalType.BYTE_ARRAY,
+        has_pages=np.isin(np.arange(column_count), list(sidecar.nested), invert=True),
         fingerprint=_fingerprint(sidecar, row_counts, chunks),
     )
 
@@ -381,7 +384,7 @@ def check_pages(
         for chunk in distinct_values(claimed.chunks[~is_right]).tolist():
             is_bad[chunk] = True
             reasons.setdefault(chunk, reason)
-    kept = ~is_bad[claimed.chunks]
+    kept = ~is_bad[claimed.chunks] & places.has_pages[claimed.chunks % max(places.column_count, 1)]
     notes = tuple(_notes(reasons, places, source))
     if not kept.any():
         return PagesFound(pages=None, notes=notes)

@@ -27,7 +27,7 @@ from msgspec import Struct
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format import parquet_thrift as thrift
 from coldparquet.format import sidecar_layout as layout
-from coldparquet.format.parquet_schema import LeafSpec, SchemaLeaf, encode_leaf, parse_schema
+from coldparquet.format.parquet_schema import LeafSpec, SchemaLeaf, encode_leaf, encode_stored, parse_schema
 from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.thrift import ABSENT, structure_list_places
 from coldparquet.format.type_codes import tag_of
@@ -322,12 +322,25 @@ def encode_footer(
     first there; readers find dictionary pages by their headers. The uncompressed size repeats the compressed one,
     because it is only a hint. There are no statistics, so no reader prunes on them.
     """
-    schema = [thrift.SchemaElement(name="schema", num_children=len(columns))]
+    schema = [thrift.SchemaElement(name="schema", num_children=sum(column.number == 0 for column in columns))]
     paths: list[list[str]] = []
     for column in columns:
-        elements, leaf_path = encode_leaf(column)
+        if column.number:
+            continue
+        if column.stored is None:
+            elements, leaf_path = encode_leaf(column)
+            leaf_paths = [leaf_path]
+        else:
+            elements, leaf_paths = encode_stored(column.name, column.stored)
         schema += elements
-        paths.append(leaf_path)
+        paths += leaf_paths
+    if len(paths) != len(columns):
+        raise FormatError(
+            f"{len(columns)} chunks were fetched of columns with {len(paths)} leaves: the sidecar is damaged; make it anew with"
+            " 'coldparquet index --force'",
+            kind="SchemaMismatch",
+            field="foreign_annotations",
+        )
     return thrift.FileMetaData(
         version=2,
         schema=schema,

@@ -55,16 +55,25 @@ class IntegerAnnotation(Structure):
 
 @structure
 class Annotation(Structure):
-    """LogicalType, a union; irrelevant members are not declared, so they decode to an empty one."""
+    """LogicalType, a union; later members decode to an empty one, and fields of those after INTEGER are left out."""
 
     STRING: Annotated[Empty | None, 1] = None
+    MAP: Annotated[Empty | None, 2] = None
     LIST: Annotated[Empty | None, 3] = None
+    ENUM: Annotated[Empty | None, 4] = None
     DECIMAL: Annotated[DecimalAnnotation | None, 5] = None
     DATE: Annotated[Empty | None, 6] = None
     TIME: Annotated[TimeAnnotation | None, 7] = None
     TIMESTAMP: Annotated[TimeAnnotation | None, 8] = None
     INTEGER: Annotated[IntegerAnnotation | None, 10] = None
+    UNKNOWN: Annotated[Empty | None, 11] = None
+    JSON: Annotated[Empty | None, 12] = None
+    BSON: Annotated[Empty | None, 13] = None
     UUID: Annotated[Empty | None, 14] = None
+    FLOAT16: Annotated[Empty | None, 15] = None
+    VARIANT: Annotated[Empty | None, 16] = None
+    GEOMETRY: Annotated[Empty | None, 17] = None
+    GEOGRAPHY: Annotated[Empty | None, 18] = None
 
 
 @structure

@@ -10,6 +10,7 @@ of several (:mod:`coldparquet.format.sidecar`), so the same few array operations
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,10 +21,10 @@ import numpy.typing as npt
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout as layout
 from coldparquet.format.sidecar_header import ColumnDescriptor, SidecarHeader, parse_column, parse_name
-from coldparquet.format.types import ColumnType, resolve_type
+from coldparquet.format.types import ColumnType, is_of_nested, parse_part, resolve_type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from coldparquet.format.sidecar_header import ColumnSchema
 
@@ -392,6 +393,40 @@ class RowGroupTable(ABC):
             )
         return column_type
 
+    @property
+    def places(self) -> Sequence[int]:
+        """Indexes of the columns that a table has, ascending: of a nested column only its first leaf."""
+        return self._leaves_of_places[0]
+
+    def leaves_of(self, places: Iterable[int]) -> list[int]:
+        """Return the indexes of all leaves of some columns, given their places."""
+        of_nested = self._leaves_of_places[1]
+        return [leaf for place in places for leaf in of_nested.get(place, (place,))]
+
+    @property
+    def nested(self) -> frozenset[int]:
+        """Indexes of all leaves of nested columns: their values, nulls and pages do not count rows."""
+        return frozenset(
+            index
+            for index, annotation in self.foreign_annotations.items()
+            if is_of_nested(annotation) and index < self.column_count
+        )
+
+    @cached_property
+    def _leaves_of_places(self) -> tuple[Sequence[int], Mapping[int, Sequence[int]]]:
+        parts = {
+            index: part[0]
+            for index, annotation in self.foreign_annotations.items()
+            if (part := parse_part(annotation)) is not None and part[0] < index < self.column_count
+        }
+        if not parts:
+            return range(self.column_count), {}
+        leaves = {first: [first] for first in parts.values()}
+        for index in sorted(parts):
+            leaves[parts[index]].append(index)
+        places = tuple(index for index in range(self.column_count) if index not in parts)
+        return places, leaves
+
     def column_index(self, name: str) -> int | None:
         """Return the index of the column with exactly this name, the first one if several have it, else None."""
         return self._index_by_name.get(name)
@@ -399,9 +434,17 @@ class RowGroupTable(ABC):
     @cached_property
     def _index_by_name(self) -> dict[str, int]:
         by_name: dict[str, int] = {}
-        for index in range(self.column_count):
+        for index in self.places:
             by_name.setdefault(parse_name(self._description, index, path=self.path), index)
         return by_name
+
+    @cached_property
+    def repeated_names(self) -> frozenset[str]:
+        """Names that several columns have."""
+        if len(self._index_by_name) == len(self.places):
+            return frozenset()
+        names = Counter(parse_name(self._description, index, path=self.path) for index in self.places)
+        return frozenset(name for name, count in names.items() if count > 1)
 
     @cached_property
     def designated_timestamp(self) -> int | None:

@@ -34,7 +34,7 @@ from coldparquet.format.parquet_footer import (
     parse_questdb_json,
     writer_entry,
 )
-from coldparquet.format.parquet_schema import list_optionals_of_levels
+from coldparquet.format.parquet_schema import annotation_of, list_optionals_of_levels
 from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_layout import PhysicalType, Repetition, column_flags
 from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent
@@ -55,7 +55,9 @@ from coldparquet.format.types import (
     LogicalKind,
     LogicalType,
     encode_foreign_annotations,
+    is_of_nested,
     parse_foreign_annotations,
+    part_annotation,
 )
 from coldparquet.records import replace
 
@@ -168,15 +170,15 @@ _NULLABLE_TAGS = frozenset({TypeTag.BOOLEAN, TypeTag.BYTE, TypeTag.SHORT})
 """Types that QuestDB reads as 0 or false where the file has a null."""
 
 
-def infer_type(leaf: SchemaLeaf) -> Inferred | None:
-    """Infer the type of a foreign column as QuestDB does when it makes a sidecar for one."""
+def infer_type(leaf: SchemaLeaf) -> Inferred:
+    """Infer the type of a foreign column as QuestDB does when it makes a sidecar for one; nested ones have none."""
     if leaf.depth > 1:
         is_array = leaf.list_optionals is not None and leaf.max_rep_level <= MAX_ARRAY_DIMENSIONS
-        if is_array and leaf.physical_type is PhysicalType.DOUBLE:
+        if is_array and leaf.physical_type is PhysicalType.DOUBLE and leaf.logical is None and _are_levels_enough(leaf):
             return array_type_code(leaf.max_rep_level), None
-        return None
+        return UNKNOWN_TYPE_CODE, None
     if leaf.max_rep_level:
-        return None
+        return UNKNOWN_TYPE_CODE, None
     type_code, annotation = _infer_flat(leaf, leaf.logical or _NO_LOGICAL)
     if type_code in _NULLABLE_TAGS and leaf.max_def_level:
         annotation = ForeignAnnotation.NULLABLE
@@ -226,8 +228,6 @@ def sidecar_content_from_footer(footer: ParquetFooter) -> SidecarContent:
 
     Bloom filters are left out; ``footer_blooms`` adds them.
     """
-    for leaf in footer.leaves:
-        _check_nesting(leaf, footer)
     if footer.questdb_json is None:
         questdb = None
         type_codes, annotations = _infer_types(footer)
@@ -235,12 +235,14 @@ def sidecar_content_from_footer(footer: ParquetFooter) -> SidecarContent:
         questdb = parse_questdb_json(footer.questdb_json, column_count=len(footer.leaves), path=footer.path)
         pairs = zip(questdb.columns, footer.leaves, strict=True)
         type_codes, annotations = [_stated_type(column, leaf) for column, leaf in pairs], {}
+        for leaf in footer.leaves:
+            _check_nesting(leaf, footer)
     designated, sorting = _order(footer, questdb)
     descending = {order.column for order in sorting if order.descending}
     return SidecarContent(
         columns=[
             ColumnSpec(
-                name=leaf.name,
+                name=".".join(leaf.path) if leaf.number else leaf.name,
                 type_code=type_codes[index],
                 physical_type=leaf.physical_type,
                 id=_column_id(leaf, questdb.columns[index] if questdb else None),
@@ -267,7 +269,7 @@ def sidecar_content_from_footer(footer: ParquetFooter) -> SidecarContent:
     )
 
 
-def _notes(footer: ParquetFooter, annotations: dict[int, ForeignAnnotation]) -> list[ScratchpadEntry]:
+def _notes(footer: ParquetFooter, annotations: dict[int, str]) -> list[ScratchpadEntry]:
     notes = [writer_entry(footer.created_by)]
     if annotations:
         notes.append(ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations(annotations)))
@@ -275,31 +277,41 @@ def _notes(footer: ParquetFooter, annotations: dict[int, ForeignAnnotation]) -> 
 
 
 def _check_nesting(leaf: SchemaLeaf, footer: ParquetFooter) -> None:
-    """Refuse lists that could not be decoded from the sidecar, which keeps levels but not the tree."""
-    if leaf.max_rep_level == 0 or leaf.list_optionals is None:
-        return
+    """Refuse lists of QuestDB's that could not be decoded from the sidecar, which keeps levels but not the tree."""
+    if leaf.max_rep_level and leaf.list_optionals is not None and not _are_levels_enough(leaf):
+        raise _unsupported_nesting(leaf, footer, "only some of its nested lists are optional")
+
+
+def _are_levels_enough(leaf: SchemaLeaf) -> bool:
+    """Tell whether the levels of a leaf of lists, which a sidecar keeps, say which lists are optional."""
     known = list_optionals_of_levels(
         is_outer_optional=leaf.repetition is Repetition.OPTIONAL,
         max_rep_level=leaf.max_rep_level,
         max_def_level=leaf.max_def_level,
     )
-    if known != leaf.list_optionals:
-        raise _unsupported_nesting(leaf, footer, "only some of its nested lists are optional")
+    return known == leaf.list_optionals
 
 
-def _infer_types(footer: ParquetFooter) -> tuple[list[int], dict[int, ForeignAnnotation]]:
+def _infer_types(footer: ParquetFooter) -> tuple[list[int], dict[int, str]]:
     """Return the type code of every column of a foreign file, and the annotations of those that need one."""
     type_codes: list[int] = []
-    annotations: dict[int, ForeignAnnotation] = {}
+    annotations: dict[int, str] = {}
     for index, leaf in enumerate(footer.leaves):
-        inferred = infer_type(leaf)
-        if inferred is None:
-            raise _unsupported_nesting(leaf, footer, "it is nested, but not as lists of doubles")
-        type_code, annotation = inferred
+        type_code, annotation = infer_type(leaf)
         type_codes.append(type_code)
-        if annotation is not None:
+        if type_code == UNKNOWN_TYPE_CODE and _may_be_decoded(leaf):
+            annotations[index] = (
+                part_annotation(index - leaf.number, leaf.number) if leaf.number else annotation_of(leaf)
+            )
+        elif annotation is not None:
             annotations[index] = annotation
     return type_codes, annotations
+
+
+def _may_be_decoded(leaf: SchemaLeaf) -> bool:
+    """Tell whether pyarrow may read a column for which QuestDB has no type; not if its annotation contradicts it."""
+    is_nested = leaf.depth > 1 or leaf.max_rep_level > 0
+    return is_nested or leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY
 
 
 def _stated_type(column: QuestdbColumn, leaf: SchemaLeaf) -> int:
@@ -318,7 +330,7 @@ def _stated_type(column: QuestdbColumn, leaf: SchemaLeaf) -> int:
 def _column_id(leaf: SchemaLeaf, column: QuestdbColumn | None) -> int:
     if column is not None and column.id is not None:
         return column.id
-    return -1 if leaf.field_id is None else leaf.field_id
+    return -1 if leaf.field_id is None or leaf.number else leaf.field_id
 
 
 def _order(footer: ParquetFooter, questdb: QuestdbMetadata | None) -> tuple[int | None, tuple[SortOrder, ...]]:
@@ -342,16 +354,17 @@ def _order(footer: ParquetFooter, questdb: QuestdbMetadata | None) -> tuple[int 
     return (sorting[0].column if is_designated else None), sorting
 
 
-def _row_groups(footer: ParquetFooter, annotations: dict[int, ForeignAnnotation]) -> Sequence[RowGroupSpec]:
+def _row_groups(footer: ParquetFooter, annotations: dict[int, str]) -> Sequence[RowGroupSpec]:
     with_bounds = [
         _has_known_order(footer, index) and annotations.get(index) not in _UNSIGNED
         for index in range(len(footer.leaves))
     ]
+    with_counts = [not is_of_nested(annotations.get(index, "")) for index in range(len(footer.leaves))]
     borders: list[int] | None = None
     if leaves_out_dictionary_headers(footer.created_by):
         starts = {_start(chunk) for row_group in footer.row_groups for chunk in row_group.chunks}
         borders = sorted(starts | {footer.offset})
-    specs = _RowGroupSpecs(footer, with_bounds, borders)
+    specs = _RowGroupSpecs(footer, with_bounds, with_counts, borders)
     return specs if isinstance(footer.row_groups, RowGroupsOnDemand) else list(specs)
 
 
@@ -373,6 +386,8 @@ class _RowGroupSpecs(Sequence[RowGroupSpec]):
 
     footer: ParquetFooter
     with_bounds: list[bool]
+    with_counts: list[bool]
+    """Per column: its statistics are those of rows, which those of the leaves of a nested column are not."""
     borders: list[int] | None
     """Possible ends of chunks, for writers whose lengths leave out the dictionary's header."""
 
@@ -389,16 +404,16 @@ class _RowGroupSpecs(Sequence[RowGroupSpec]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         row_group = self.footer.row_groups[index]
-        chunks = zip(row_group.chunks, self.with_bounds, strict=True)
+        chunks = zip(row_group.chunks, self.with_bounds, self.with_counts, strict=True)
         try:
-            specs = [_chunk(chunk, use_bounds, self.borders) for chunk, use_bounds in chunks]
+            specs = [_chunk(*of_chunk, self.borders) for of_chunk in chunks]
             return RowGroupSpec(row_count=row_group.row_count, chunks=specs)
         except FormatError as error:
             raise FormatError(error.message, kind=error.kind, path=self.footer.path, **error.details) from error
 
 
-def _chunk(chunk: ColumnMetaData, use_bounds: bool, borders: Sequence[int] | None) -> ChunkSpec:
-    statistics = chunk.statistics
+def _chunk(chunk: ColumnMetaData, use_bounds: bool, use_counts: bool, borders: Sequence[int] | None) -> ChunkSpec:
+    statistics = chunk.statistics if use_counts else None
     bounds = statistics if use_bounds else None
     return convert_chunk(
         codec=chunk.codec,

@@ -26,6 +26,7 @@ from msgspec import Struct
 from coldparquet.errors import FormatError
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import (
+    UNKNOWN_TYPE_CODE,
     TypeTag,
     array_dimensions,
     decimal_precision_scale,
@@ -64,6 +65,40 @@ class ForeignAnnotation(StrEnum):
     TIME_NANOS = "TIME_NANOS"
     NULLABLE = "NULLABLE"
     """A BOOLEAN, BYTE or SHORT that has nulls, which QuestDB's own columns of these types never have."""
+
+
+_FLAT, _NESTED, _PART = "FLAT", "NESTED", "PART"
+
+
+def stored_annotation(note: str, text: str, *, is_nested: bool) -> str:
+    """Return the annotation of a column that is read by its Parquet schema, see :mod:`coldparquet.format.parquet_schema`."""
+    return f"{_NESTED if is_nested else _FLAT} {note} {text}"
+
+
+def part_annotation(first: int, number: int) -> str:
+    """Return the annotation of another leaf of a nested column: the first leaf's index, and the number of this one."""
+    return f"{_PART} {first} {number}"
+
+
+def parse_stored(annotation: str | None) -> tuple[str, str] | None:
+    """Return the schema in an annotation and its Arrow type as text; None where there is none."""
+    match (annotation or "").split(" ", 2):
+        case [kind, note, text] if kind in {_FLAT, _NESTED}:
+            return note, text
+    return None
+
+
+def is_of_nested(annotation: str) -> bool:
+    """Tell whether an annotation is that of a leaf of a nested column: such leaves have no rows of their own."""
+    return annotation.startswith((f"{_NESTED} ", f"{_PART} "))
+
+
+def parse_part(annotation: str | None) -> tuple[int, int] | None:
+    """Undo :func:`part_annotation`; None for other annotations."""
+    match (annotation or "").split(" "):
+        case [kind, first, number] if kind == _PART and first.isdecimal() and number.isdecimal():
+            return int(first), int(number)
+    return None
 
 
 def parse_foreign_annotations(content: bytes, *, path: str | None = None) -> dict[int, str]:
@@ -178,7 +213,8 @@ class ArrowKind:
 
     name: str
     """bool, int8 ... int64, uint8 ... uint64, float32, float64, timestamp, date32, time32, time64, string, dictionary
-    (of strings, int32 keys), binary, fixed_size_binary, decimal128, decimal256 or list (of float64)."""
+    (of strings, int32 keys), binary, fixed_size_binary, decimal128, decimal256, list (of float64),
+    or parquet: any other type, nested ones among them."""
     unit: str | None = None
     """``ms``, ``us`` or ``ns`` of timestamp, time32 and time64."""
     timezone: str | None = None
@@ -191,10 +227,16 @@ class ArrowKind:
     """Digits after the point of a decimal."""
     dimensions: int = 0
     """Number of nested lists around float64."""
+    parquet: str = ""
+    """Of ``parquet``: the schema of the column, as in its annotation. pyarrow makes the Arrow type of it."""
+    text: str = ""
+    """Of ``parquet``: that Arrow type, for people."""
 
     def __str__(self) -> str:
         if self.name == "list":
             return "list<" * self.dimensions + "float64" + ">" * self.dimensions
+        if self.name == "parquet":
+            return self.text
         zone = f", {self.timezone}" if self.timezone else ""
         parameters = {
             "timestamp": f"[{self.unit}{zone}]",
@@ -230,6 +272,11 @@ class ColumnType:
     is_unified: bool = field(default=False, compare=False)
     """Whether a partition of another type is read as Arrow unifies the two, not as QuestDB's ALTER COLUMN TYPE
     converts. True for the columns of tables without ``_meta``."""
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether values equal literals: not arrays, nor what pyarrow decodes by its Parquet schema."""
+        return self.arrow.name not in {"list", "parquet"}
 
 
 class _Storage(Struct, frozen=True, kw_only=True):
@@ -356,6 +403,8 @@ def resolve_type(
     annotation: str | None = None,
 ) -> ColumnType:
     """Determine the content of a column, how it compares and its Arrow type."""
+    if annotation is not None and (stored := _type_as_stored(annotation, physical_type, fixed_byte_length)) is not None:
+        return stored
     tag = tag_of(type_code)
     physical_type = PhysicalType(physical_type)
     storage = _storage(type_code, tag, physical_type, max_rep_level, annotation)
@@ -379,6 +428,30 @@ def resolve_type(
         never_null=tag in _NEVER_NULL_TAGS and annotation is None,
         raw_array=tag is TypeTag.ARRAY and physical_type is PhysicalType.BYTE_ARRAY,
         parquet_logical=storage.logical,
+    )
+
+
+def _type_as_stored(annotation: str, physical_type: PhysicalType, fixed_byte_length: int) -> ColumnType | None:
+    """Return the type of a column that pyarrow decodes by its Parquet schema, or of one of its leaves."""
+    if parse_part(annotation) is not None:
+        note, text = "", "part of a nested column"
+    elif (stored := parse_stored(annotation)) is not None:
+        note, text = stored
+        if not note:
+            raise unsupported_type(UNKNOWN_TYPE_CODE, f"the schema of {text:.60} is too long for a sidecar")
+    else:
+        return None
+    return ColumnType(
+        tag=TypeTag.BINARY,
+        name=text,
+        arrow=ArrowKind(name="parquet", parquet=note, text=text),
+        physical_type=PhysicalType(physical_type),
+        fixed_byte_length=fixed_byte_length,
+        comparison=ValueOrder.NONE,
+        statistics=StatisticsTrust.NEVER,
+        never_null=False,
+        raw_array=False,
+        parquet_logical=None,
     )
 
 

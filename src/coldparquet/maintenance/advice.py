@@ -225,7 +225,7 @@ def _columns_without_statistics(sidecar: Sidecar) -> tuple[dict[int, list[int]],
             if row_groups:
                 without_bounds[index] = row_groups
         uncounted = np.flatnonzero(~chunks.has_null_count & (sidecar.row_counts > 0)).tolist()
-        if uncounted and column.max_def_level > 0:
+        if uncounted and column.max_def_level > 0 and index not in sidecar.nested:
             without_null_counts[index] = uncounted
     return without_bounds, without_null_counts
 

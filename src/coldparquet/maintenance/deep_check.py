@@ -107,7 +107,7 @@ class BloomCheck:
         """Choose values of which the writer of the filter has certainly put all in: not those that stand for NULL."""
         chunks, descriptor = self._sidecar.chunks(self._column), self._sidecar.column(self._column)
         has_nulls = not chunks.has_null_count[row_group] or bool(chunks.null_count[row_group])
-        if self._type.arrow.name == "list" or (has_nulls and descriptor.max_def_level == 0):
+        if not self._type.is_compared or (has_nulls and descriptor.max_def_level == 0):
             return []
         distinct = compute.unique(compute.drop_null(values))
         if self._type.comparison is ValueOrder.FLOAT:
@@ -266,7 +266,7 @@ def check_values(
     at a time. Blocks.
     """
     findings: list[Finding] = []
-    for column in range(sidecar.column_count):
+    for column in sidecar.places:
         try:
             claims = _ColumnClaims.of(sidecar, column, pages)
             blooms = BloomCheck(sidecar, column, read_at)
@@ -302,12 +302,21 @@ def check_values(
 
 
 def _decode(sidecar: Sidecar, column: int, row_group: int, read_at: Callable[[int, int], bytes], *, path: str) -> Any:
-    """Decode one chunk, as an Arrow array of plain values; one without bytes is made as reads make it."""
-    chunks = sidecar.chunks(column)
-    start, length_bytes = int(chunks.byte_range_start[row_group]), int(chunks.total_compressed_bytes[row_group])
-    fetched = (column,) if length_bytes else ()
+    """Decode one chunk, or those of a nested column, as an Arrow array of plain values.
+
+    A chunk without bytes is made as reads make it.
+    """
+    leaves = sidecar.leaves_of([column])
+    starts, lengths = (
+        np.array([getattr(sidecar.chunks(leaf), field)[row_group] for leaf in leaves], dtype=np.int64)
+        for field in ("byte_range_start", "total_compressed_bytes")
+    )
+    fetched = tuple(leaves) if lengths.any() else ()
     stored = stored_columns(sidecar, [column])
-    chunk = (int(chunks.codec[row_group]), int(chunks.encodings[row_group]), int(chunks.num_values[row_group]), 0)
+    chunks = [
+        (int(of_leaf.codec[row_group]), int(of_leaf.encodings[row_group]), int(of_leaf.num_values[row_group]), 0)
+        for of_leaf in map(sidecar.chunks, fetched)
+    ]
     read = Read(
         partition_index=0,
         data=StoredData(
@@ -322,17 +331,20 @@ def _decode(sidecar: Sidecar, column: int, row_group: int, read_at: Callable[[in
         row_group_rows=int(sidecar.row_counts[row_group]),
         columns=fetched,
         column_rows=(None,) * len(fetched),
-        chunks=np.array([chunk] * len(fetched), dtype=CHUNK),
-        piece_columns=np.zeros(len(fetched), dtype=np.int64),
-        piece_starts=np.full(len(fetched), start, dtype=np.int64),
-        piece_stops=np.full(len(fetched), start + length_bytes, dtype=np.int64),
+        chunks=np.array(chunks, dtype=CHUNK),
+        piece_columns=np.arange(len(fetched)),
+        piece_starts=starts[: len(fetched)],
+        piece_stops=(starts + lengths)[: len(fetched)],
         made_columns=() if fetched else (column,),
         made_values=() if fetched else (_made_value(sidecar, column, row_group),),
         all_rows_match=True,
     )
     buffer = new_row_group_buffer(read)
     if fetched:
-        buffer.place(int(read.buffer_offsets[0]), memoryview(read_at(start, length_bytes)))
+        for offset, start, length_bytes in zip(
+            read.buffer_offsets.tolist(), starts.tolist(), lengths.tolist(), strict=True
+        ):
+            buffer.place(offset, memoryview(read_at(start, length_bytes)))
     output = TableColumn(index=column, name=stored[column].name, id=-1, type=stored[column].type)
     rows = decode_row_group(buffer, read, [output], text=PLAIN_TEXT, check_page_checksums=True)
     return rows.column(0)
@@ -426,7 +438,7 @@ class _Facts:
     @classmethod
     def of(cls, values: Any, field: BoundField) -> _Facts:
         least = greatest = None
-        if field.type.comparison is not ValueOrder.NONE and field.type.arrow.name != "list":
+        if field.type.comparison is not ValueOrder.NONE and field.type.is_compared:
             ordered = compute.drop_null(values)
             if field.type.comparison is ValueOrder.FLOAT:
                 ordered = ordered.filter(compute.invert(compute.is_nan(ordered)))

@@ -134,7 +134,7 @@ class PagesIndexer:
                 pages = walked.pages if pages is None else join_pages(pages, walked.pages)
         if pages is None:
             reasons = (
-                *(notes or ("no rows" if sidecar.column_count else "no columns",)),
+                *(notes or (_why_no_pages(sidecar, places),)),
                 *await self._remove(location),
             )
             return IndexedPages(action="skipped", chunk_count=places.chunk_count, reason="; ".join(reasons))
@@ -245,10 +245,16 @@ def _pages_path(location: PartitionLocation) -> str:
 
 
 def _unknown_chunks(pages: PartitionPages | None, places: ChunkPlaces) -> list[int]:
-    """Return the chunks that hold rows and of which no pages are known."""
+    """Return the chunks that hold rows and of which no pages are known, although reads would use them."""
     has_rows = np.repeat(places.row_counts, places.column_count) > 0
     is_unknown = np.ones(places.chunk_count, np.bool_) if pages is None else np.diff(pages.first_page) == 0
-    return np.flatnonzero(has_rows & is_unknown).tolist()
+    return np.flatnonzero(has_rows & is_unknown & np.tile(places.has_pages, places.row_group_count)).tolist()
+
+
+def _why_no_pages(sidecar: Sidecar, places: ChunkPlaces) -> str:
+    if not sidecar.column_count:
+        return "no columns"
+    return "no rows" if places.has_pages.any() else "all columns are nested, and are read as a whole"
 
 
 def _described(pages: PartitionPages, *, action: PagesAction, size_bytes: int, notes: Sequence[str]) -> IndexedPages:

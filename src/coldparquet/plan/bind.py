@@ -276,7 +276,7 @@ def _value_of(placed: PlacedLiteral) -> DomainValue:
 
 def _check_comparable(bound_field: BoundField, *, needs_order: bool) -> None:
     column_type = bound_field.type
-    if column_type.arrow.name == "list":
+    if not column_type.is_compared:
         allowed = "IS NULL and IS NOT NULL"
     elif needs_order and column_type.comparison in (ValueOrder.BYTES_EQUALITY, ValueOrder.BOOLEAN):
         allowed = "=, !=, IN and IS [NOT] NULL"

@@ -58,16 +58,20 @@ class TableColumn:
 
 def table_columns(sidecar: Sidecar) -> tuple[TableColumn, ...]:
     """Describe the columns of a table like those of a partition."""
-    names = [column.name for column in sidecar.columns]
-    if len(set(names)) < len(names):
-        repeated = [name for name, count in Counter(names).items() if count > 1]
-        raise UnsupportedError(
-            f"several columns are named {repeated[0]!r}; columns are chosen by name, so names must differ",
-            kind="DuplicateColumn",
-            path=sidecar.path,
-            column=repeated[0],
-        )
-    return tuple(_table_column(sidecar, index) for index in range(sidecar.column_count))
+    columns = [_table_column(sidecar, place, index=index) for index, place in enumerate(sidecar.places)]
+    if sidecar.repeated_names:
+        problem = "several columns have this name, and columns are chosen by name"
+        columns = [
+            replace(column, type=None, problem=problem) if column.name in sidecar.repeated_names else column
+            for column in columns
+        ]
+    return tuple(columns)
+
+
+def timestamp_index(sidecar: Sidecar) -> int | None:
+    """Return the index of the designated timestamp among the columns of :func:`table_columns`."""
+    place = sidecar.designated_timestamp
+    return None if place is None or place not in sidecar.places else sidecar.places.index(place)
 
 
 def unified_columns(
@@ -80,12 +84,12 @@ def unified_columns(
         for index, column in enumerate(columns):
             place, _ = _place(column, sidecar, by_id)
             older = None if place is None else _table_column(sidecar, place)
-            if older is not None:
-                found.add(older.index)
+            if place is not None and older is not None:
+                found.add(place)
                 if column.type is not None and older.type is not None:
                     columns[index] = replace(column, type=unified_type(column.type, older.type) or column.type)
         names = {column.name for column in columns}
-        for place in range(sidecar.column_count):
+        for place in sidecar.places:
             older = _table_column(sidecar, place)
             if place not in found and older.name not in names and (by_name or older.id < 0):
                 names.add(older.name)
@@ -114,7 +118,8 @@ def columns_left_out(columns: Sequence[TableColumn], sidecar: Sidecar) -> tuple[
     """Return the names of a partition's columns that its table lacks."""
     by_id = _places_by_id(sidecar)
     found = {_place(column, sidecar, by_id)[0] for column in columns}
-    return tuple(sidecar.column(place).name for place in range(sidecar.column_count) if place not in found)
+    left_out = (sidecar.column(place).name for place in sidecar.places if place not in found)
+    return tuple(name for name in left_out if name not in sidecar.repeated_names)
 
 
 def table_columns_of_metadata(metadata: TableMetadata) -> tuple[TableColumn, ...]:
@@ -138,9 +143,10 @@ def table_columns_of_metadata(metadata: TableMetadata) -> tuple[TableColumn, ...
     return tuple(columns)
 
 
-def _table_column(sidecar: Sidecar, index: int) -> TableColumn:
-    descriptor = sidecar.column(index)
-    column_type, problem = _type_or_problem(partial(sidecar.column_type, index))
+def _table_column(sidecar: Sidecar, place: int, *, index: int = -1) -> TableColumn:
+    """Describe a column of a partition, given the index that it has in the table."""
+    descriptor = sidecar.column(place)
+    column_type, problem = _type_or_problem(partial(sidecar.column_type, place))
     return TableColumn(index=index, name=descriptor.name, id=descriptor.id, type=column_type, problem=problem)
 
 
@@ -235,6 +241,13 @@ def _find(column: TableColumn, sidecar: Sidecar, by_id: Mapping[int, int]) -> in
     if place is None:
         _refuse_contradiction(column, sidecar, by_id)
         return None
+    if age is None and column.name in sidecar.repeated_names:
+        raise UnsupportedError(
+            f"several columns are named {column.name!r} here; columns are chosen by name, so names must differ: leave it out",
+            kind="DuplicateColumn",
+            path=sidecar.path,
+            column=column.name,
+        )
     wanted, found = column.readable_type, _table_column(sidecar, place)
     if found.type is not None and _is_usable(found.type, wanted, age):
         return place

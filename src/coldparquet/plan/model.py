@@ -16,10 +16,10 @@ import numpy as np
 from msgspec import Struct
 
 from coldparquet.format.parquet_schema import LeafSpec
-from coldparquet.format.types import resolve_type
+from coldparquet.format.types import parse_part, parse_stored, resolve_type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -78,6 +78,8 @@ class StoredColumn:
     """What its type in Parquet follows from, beside the leaf."""
     annotation: str | None = None
     """Likewise, if the file is not QuestDB's."""
+    part_of: int | None = None
+    """Number of the first leaf of a nested column, of which this is another one: they are decoded together."""
     top: int | None = 0
     """Rows of the partition from before the column existed: native files have no bytes for them. None: all rows."""
 
@@ -101,6 +103,7 @@ class StoredColumn:
             UnsupportedError: Its type is not readable.
         """
         column_type = resolve_type(type_code, physical_type, fixed_byte_length, max_rep_level, annotation)
+        part, stored = parse_part(annotation), parse_stored(annotation)
         leaf = LeafSpec(
             # pyarrow chooses columns by name, and takes dots for paths into structs.
             name=f"{number}:{name.replace('.', '_')}",
@@ -110,8 +113,17 @@ class StoredColumn:
             max_rep_level=max_rep_level,
             max_def_level=max_def_level,
             logical=column_type.parquet_logical,
+            stored=None if stored is None else stored[0],
+            number=0 if part is None else part[1],
         )
-        return cls(name=name, type=column_type, leaf=leaf, type_code=type_code, annotation=annotation)
+        return cls(
+            name=name,
+            type=column_type,
+            leaf=leaf,
+            type_code=type_code,
+            annotation=annotation,
+            part_of=None if part is None else part[0],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,6 +154,11 @@ class StoredData:
     """Values of the symbol columns of a native partition, by number."""
     pages: PartitionPages | None = None
     """What planning has found out about the pages."""
+
+    def leaves_of(self, places: Collection[int]) -> set[int]:
+        """Return the numbers of the columns that hold some columns of the table, all leaves of nested ones among them."""
+        wanted = frozenset(places)
+        return {*wanted, *(number for number, column in self.columns.items() if column.part_of in wanted)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -142,6 +142,7 @@ def last_rows(read: Read, count: int, *, least_saving_bytes: int) -> Read:
 
 def without_filter(read: Read, output_columns: Collection[int]) -> Read:
     """Drop the columns that only the predicate needs, from a read whose selected rows all match."""
+    output_columns = read.data.leaves_of(output_columns)
     kept = np.isin(np.array(read.columns, dtype=np.int64), list(output_columns))
     made = [
         (column, value)
@@ -158,7 +159,7 @@ def without_filter(read: Read, output_columns: Collection[int]) -> Read:
 
 def defer_columns(read: Read, first_columns: Collection[int]) -> Read:
     """Defer all columns but the first ones until these show which rows remain."""
-    is_first = np.isin(np.array(read.columns, dtype=np.int64), list(first_columns))
+    is_first = np.isin(np.array(read.columns, dtype=np.int64), list(read.data.leaves_of(first_columns)))
     if is_first.all():
         return read
     deferred = replace(_with_columns(read, ~is_first), made_columns=(), made_values=())

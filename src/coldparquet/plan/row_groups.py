@@ -351,7 +351,7 @@ def _parts_of(columns: tuple[int, ...], is_wanted: bytes, is_made: bytes) -> _Pa
 
 
 def stored_columns(table: RowGroupTable, columns: Iterable[int]) -> dict[int, StoredColumn]:
-    """Describe some columns of a Parquet file, of readable types, for its reads."""
+    """Describe some columns of a Parquet file, of readable types, for its reads, with all leaves of nested ones."""
     return {
         number: StoredColumn.in_parquet(
             number,
@@ -364,7 +364,7 @@ def stored_columns(table: RowGroupTable, columns: Iterable[int]) -> dict[int, St
             max_def_level=column.max_def_level,
             annotation=table.foreign_annotations.get(number),
         )
-        for number, column in ((number, table.column(number)) for number in columns)
+        for number, column in ((number, table.column(number)) for number in table.leaves_of(columns))
     }
 
 
@@ -392,7 +392,8 @@ def prune_row_groups(
         all_match = verdict.all_rows_match
     (surviving,) = survives.nonzero()
     for_predicate = {place for place in predicate_columns.values() if place is not None}
-    columns = tuple(sorted({*output_columns, *for_predicate}))
+    output_columns = table.leaves_of(output_columns)
+    columns = tuple(sorted({*output_columns, *table.leaves_of(for_predicate)}))
     stored = table.blocks.chunks(surviving, np.array(columns, dtype=np.intp))
     counts = stored["num_values"], stored["byte_range_start"], stored["total_compressed"]
     if max(numbers.max(initial=0) for numbers in counts) > _LARGEST_COUNT:

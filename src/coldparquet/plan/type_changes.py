@@ -136,6 +136,8 @@ def _unified(first: ArrowKind, second: ArrowKind) -> ArrowKind | None:  # noqa: 
     names = {first.name, second.name}
     if first == second:
         return first
+    if names == {"parquet"}:
+        return second if first.text == second.text else None  # only names of items differ, and what may be null
     if names <= _INTEGERS.keys():
         return ArrowKind(name=_integer(_INTEGERS[first.name], _INTEGERS[second.name]))
     if names <= _INTEGERS.keys() | _FLOATS:

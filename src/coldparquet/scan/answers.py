@@ -155,7 +155,7 @@ async def find_extremes(
     the best known one. There the column and the predicate's columns are read, of 1, 2, 4 ... row groups at a time, the
     most promising first. With a limit, all rows are read.
     """
-    if column.readable_type.arrow.name == "list" or column.readable_type.comparison is ValueOrder.BYTES_EQUALITY:
+    if not column.readable_type.is_compared or column.readable_type.comparison is ValueOrder.BYTES_EQUALITY:
         raise UnsupportedError(
             f"column {column.name!r} is {column.readable_type.name}, whose values have no order",
             kind="UnsupportedComparison",

@@ -79,9 +79,8 @@ def _candidates(question: Question, plans: Sequence[PartitionPlan]) -> list[_Can
 
 def _first_columns(predicate_columns: Sequence[TableColumn], plan: PartitionPlan) -> frozenset[int]:
     """Return the indexes of the predicate's columns in a partition's sidecar."""
-    return frozenset(
-        place for column in predicate_columns if (place := plan.known.places.get(column.index)) is not None
-    )
+    places = [place for column in predicate_columns if (place := plan.known.places.get(column.index)) is not None]
+    return frozenset(plan.row_groups[0].data.leaves_of(places) if plan.row_groups else ())
 
 
 @lru_cache(maxsize=256)

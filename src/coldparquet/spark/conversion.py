@@ -52,6 +52,8 @@ def _converted(values: Values, field: pa.Field[Any], target: pa.DataType) -> Val
     source = field.type
     if source.equals(target):
         return values
+    if pa.types.is_nested(source):
+        return _converted_items(pa.concat_arrays([values]), field, target)
     if pa.types.is_string(target):
         return _shown_text(values, field)
     if pa.types.is_timestamp(source) and source.unit == "ns" and pa.types.is_timestamp(target):
@@ -68,6 +70,25 @@ def _converted(values: Values, field: pa.Field[Any], target: pa.DataType) -> Val
             column=field.name,
             type=questdb_type(field),
         ) from None
+
+
+def _converted_items(values: Values, field: pa.Field[Any], target: Any) -> Values:
+    """Convert a nested array that is no slice of another one, or its items, which have no QuestDB type of their own."""
+    is_null = values.is_null()
+    if pa.types.is_struct(values.type):
+        pairs = zip(values.flatten(), target, strict=True)
+        children = [_converted_items(child, field, wanted.type) for child, wanted in pairs]
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=is_null)
+    if pa.types.is_map(values.type):
+        keys = _converted_items(values.keys, field, target.key_type)
+        items = _converted_items(values.items, field, target.item_type)
+        return pa.MapArray.from_arrays(values.offsets, keys, items, type=target, mask=is_null)
+    if pa.types.is_list(values.type):
+        items = _converted_items(values.values, field, target.value_type)
+        return pa.ListArray.from_arrays(values.offsets, items, type=target, mask=is_null)
+    if pa.types.is_string(target):
+        return values.cast(target)
+    return _converted(values, field.with_type(values.type), target)
 
 
 def _shown_text(values: Values, field: pa.Field[Any]) -> Values:

@@ -42,6 +42,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
     StructField,
@@ -67,11 +68,13 @@ _PLAIN_TYPES: dict[pa.DataType, DataType] = {
     pa.uint16(): IntegerType(),
     pa.uint32(): LongType(),
     pa.uint64(): DecimalType(20, 0),
+    pa.float16(): FloatType(),
     pa.float32(): FloatType(),
     pa.float64(): DoubleType(),
     pa.date32(): DateType(),
     pa.string(): StringType(),
     pa.binary(): BinaryType(),
+    pa.null(): StringType(),
 }
 
 
@@ -87,17 +90,25 @@ def spark_type(field: pa.Field[Any], *, nanoseconds: NanosecondsAs = "timestamp"
     return _arrow_as_spark(field.type, nanoseconds)
 
 
-def _arrow_as_spark(source: Any, nanoseconds: NanosecondsAs) -> DataType:
+def _arrow_as_spark(source: Any, nanoseconds: NanosecondsAs) -> DataType:  # noqa: PLR0911 - a table, read from the top
     if pa.types.is_timestamp(source):
         if source.unit == "ns" and nanoseconds == "long":
             return LongType()
         return TimestampNTZType() if source.tz is None else TimestampType()
     if pa.types.is_decimal128(source):
         return DecimalType(source.precision, source.scale)
+    if pa.types.is_decimal256(source):
+        return StringType()
     if pa.types.is_time(source):
         return LongType()
     if pa.types.is_list(source):
         return ArrayType(_arrow_as_spark(source.value_type, nanoseconds))
+    if pa.types.is_map(source):
+        return MapType(_arrow_as_spark(source.key_type, nanoseconds), _arrow_as_spark(source.item_type, nanoseconds))
+    if pa.types.is_struct(source):
+        return StructType([StructField(field.name, _arrow_as_spark(field.type, nanoseconds)) for field in source])
+    if pa.types.is_fixed_size_binary(source):
+        return BinaryType()
     return _PLAIN_TYPES[source]
 
 

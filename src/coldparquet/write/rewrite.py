@@ -304,7 +304,7 @@ class _KnownPartition(Partition):
         super().__init__(location, store, options)
         self._known = PartitionMetadata(sidecar=sidecar, source="footer", metadata_requests=())
 
-    async def metadata(self) -> PartitionMetadata:
+    async def metadata(self, *, is_read_whole: bool = False) -> PartitionMetadata:  # noqa: ARG002 - it is read already
         """Return the known metadata, without a request."""
         return self._known
 
@@ -355,6 +355,8 @@ def _stored_column(sidecar: Sidecar, footer: PartitionFooter, index: int) -> Col
     descriptor = sidecar.column(index)
     leaf = footer.parsed.leaves[index]
     is_questdb = footer.questdb is not None
+    if index in sidecar.nested or sidecar.column_type(index).arrow.name == "parquet":
+        raise _unsupported(sidecar, leaf.name, "nested columns, and types that QuestDB does not have, are only read")
     if leaf.physical_type is PhysicalType.INT96 or (leaf.max_rep_level and not is_questdb):
         raise _unsupported(sidecar, leaf.name, "INT96 timestamps, and lists in files of other writers, are only read")
     tag = sidecar.column_type(index).tag
