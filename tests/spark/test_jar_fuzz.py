@@ -58,6 +58,10 @@ def rows_of(day: int, numbers: random.Random) -> pa.Table:
             "b": pa.array(some([True, False])),
             "d": pa.array(some([20_140 + numbers.randrange(20) for _ in range(9)]), pa.int32()).cast(pa.date32()),
             "dec": pa.array(some(DECIMALS)).cast(pa.decimal128(10, 2)),
+            "st": pa.array(
+                some([{"x": number, "y": text} for number in (1, 7, None) for text in ("a", None)]),
+                pa.struct([("x", pa.int64()), ("y", pa.string())]),
+            ),
         }
     )
     return rows.cast(rows.schema.set(0, rows.schema.field(0).with_nullable(False)))
@@ -65,7 +69,7 @@ def rows_of(day: int, numbers: random.Random) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four days of twelve columns in row groups of 100 rows, with what is easily mistaken."""
+    """Four days of thirteen columns in row groups of 100 rows, with what is easily mistaken."""
     directory, numbers = tmp_path_factory.mktemp("fuzz") / "rows", random.Random(18)
     for day in range(DAYS):
         partition = directory / str(np.datetime64(FIRST_US + day * DAY_US, "us").astype("datetime64[D]"))
@@ -88,7 +92,7 @@ class Queries:
 
     def query(self) -> str:
         where, pick = self.condition(3), self._random.choice
-        some = ", ".join(self._random.sample(["ts", "n", "i", "f", "s", "b", "d", "dec", "ns", "ntz"], 3))
+        some = ", ".join(self._random.sample(["ts", "n", "i", "f", "s", "b", "d", "dec", "ns", "ntz", "st", "st.x"], 3))
         return pick(
             [
                 f"select {some} from rows where {where}",
@@ -130,12 +134,16 @@ class Queries:
             "max(dec)",
             "max(b)",
             "count(distinct i)",
+            "count(st)",
+            "max(st.x)",
         ]
         chosen = self._random.sample(every, self._random.randint(1, 4))
         return ", ".join(f"{one} as c{number}" for number, one in enumerate(chosen))
 
     def condition(self, depth: int) -> str:
         kind = self._random.random()
+        if kind < 0.05:
+            return self._random.choice(["st.x > 1", "st is null", "st.y = 'a'", "st.x is null and st is not null"])
         if depth == 0 or kind < 0.4:
             return self.leaf_of(self._random.choice(["ts", "ntz", "ns", "n", "i", "t", "f", "g", "s", "b", "d", "dec"]))
         parts = [self.condition(depth - 1) for _ in range(self._random.randint(2, 3))]

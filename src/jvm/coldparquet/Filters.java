@@ -143,7 +143,8 @@ final class Filters {
 
     /** Whether metadata counts the nulls of a column as Spark does. */
     boolean knowsNulls(String column) {
-        return Set.of("same", "text", "cut", "floating").contains(meaning(column));
+        return Set.of("same", "text", "cut", "floating").contains(meaning(column))
+            && !(columns.get(column).dataType() instanceof StructType);
     }
 
     /** Whether the least and the greatest value are those of Spark, which metadata knows: no text, no NaN. */
