@@ -196,7 +196,7 @@ def test_what_is_missing_and_what_is_there_instead(run: Run, table: Path, comman
     assert f"holds no '{misspelt.name}', but {table.name}" in run(command, misspelt).stderr
 
 
-@pytest.mark.parametrize("name", ["date=2024-03-01/part-0.parquet", "trades-2024.parquet"])
+@pytest.mark.parametrize("name", ["date=2024-03-01/_part-0.parquet", "date=2024-03-01/rows.csv"])
 def test_inspect_says_the_same_of_what_is_no_table_as_the_others(run: Run, tmp_path: Path, name: str) -> None:
     file = tmp_path / "lake" / name
     file.parent.mkdir(parents=True)

@@ -25,7 +25,17 @@ from coldparquet.pipelines import (
     run_pipeline,
 )
 from coldparquet.pipelines.lakes import location_as_data, location_from_data
-from coldparquet.pipelines.model import JOBS, Access, Job, WorkItem, WorkResult, failure, job_as_dict, job_from_dict
+from coldparquet.pipelines.model import (
+    FORMAT_VERSION,
+    JOBS,
+    Access,
+    Job,
+    WorkItem,
+    WorkResult,
+    failure,
+    job_as_dict,
+    job_from_dict,
+)
 from coldparquet.storage.local import LocalStore
 from tests.support.questdb_tables import GOLDEN
 from tests.support.table_copies import copy_table
@@ -53,7 +63,7 @@ def test_items_and_results_go_through_json() -> None:
 @pytest.mark.parametrize("read", [WorkItem.from_json, WorkResult.from_json])
 def test_another_version_is_refused(read: Any) -> None:
     with pytest.raises(UnsupportedError, match="install the same version on the driver"):
-        read(json.dumps({"version": 2, "table": "t"}))
+        read(json.dumps({"version": FORMAT_VERSION + 1, "table": "t"}))
 
 
 @pytest.mark.parametrize("job", EVERY_JOB, ids=lambda job: job.name)

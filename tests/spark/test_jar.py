@@ -8,6 +8,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
@@ -76,7 +77,8 @@ def test_answers_of_the_driver(server: ColdStoreServer) -> None:
     assert isinstance(answers, AnswersReader)
     [partition] = answers.partitions()
     [batch] = answers.read(partition)
-    assert [column.cast("int64").to_pylist() for column in batch.columns] == [[1200], [1199 * 1_000_000], [800]]
+    found: list[Any] = [column.cast(pa.int64()).to_pylist() for column in batch.columns]
+    assert found == [[1200], [1199 * 1_000_000], [800]]
 
 
 def test_a_scan_of_whole_tables_warns_once(server: ColdStoreServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,6 +120,28 @@ def test_a_query_costs_what_it_needs(name: str, ours: DataFrame, native: DataFra
     assert found == in_any_order(collected(ask(native)))
 
 
+def test_a_join_by_time_reads_the_days_that_its_other_side_has(
+    spark_with_jar: SparkSession, ours: DataFrame, native: DataFrame, store: ColdStoreServer, tmp_path: Path
+) -> None:
+    spacing = f"interval {86_400_000_000 // ROWS} microseconds"
+    spark_with_jar.range(40).selectExpr(
+        f"timestamp'2025-01-05' + id * 9 * interval 1 day + id * {spacing} as at", "id % 13 as kind"
+    ).write.parquet(str(tmp_path / "events"))
+    events = spark_with_jar.read.parquet(str(tmp_path / "events")).where("kind = 5")
+    asked_before = len(store.requests)
+    joined = ours.join(events, ours.timestamp == events.at).select("id", "price", "kind")
+    found = in_any_order(collected(joined))
+    requests, for_data, fetched = asked(store)
+    assert asked_before == OPENING
+    assert len(found) == 3
+    assert requests <= 40
+    assert for_data <= 6
+    assert fetched <= 2e6
+    assert found == in_any_order(
+        collected(native.join(events, native.timestamp == events.at).select("id", "price", "kind"))
+    )
+
+
 def test_a_limit_reads_the_first_rows_alone(ours: DataFrame, store: ColdStoreServer) -> None:
     assert [row.id for row in ours.limit(5).collect()] == list(range(5))
     requests, for_data, fetched = asked(store)

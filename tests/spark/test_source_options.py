@@ -13,7 +13,7 @@ from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedE
 from coldparquet.options import MIB, ReadOptions, RestoreTerms, StoreOptions
 from coldparquet.spark.credentials import Credentials
 from coldparquet.spark.errors import told_to_spark
-from coldparquet.spark.options import SourceOptions
+from coldparquet.spark.options import SourceOptions, StreamOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +32,24 @@ def test_defaults() -> None:
     assert options.read_options == ReadOptions(symbols="string")
     assert options.store_options == StoreOptions()
     assert options.credentials.storage_options() == {}
+
+
+def test_names_in_camel_case() -> None:
+    given = {
+        "maxBytes": "5",
+        "batchRows": "7",
+        "pushFilters": "true",
+        "secretOptions": '{"key": "k"}',
+        "storage.my_region": "v",
+    }
+    options = SourceOptions.parse({"path": "a", **given})
+    assert (options.read_options.max_bytes, options.read_options.batch_rows, options.push_filters) == (5, 7, True)
+    assert options.credentials.storage_options() == {"key": "k", "my_region": "v"}
+    assert StreamOptions.parse({"startingFrom": "latest", "max_rows_per_trigger": "9"}).starting_from == "latest"
+    with pytest.raises(InvalidInputError, match="given twice, in two spellings"):
+        SourceOptions.parse({"path": "a", "maxBytes": "5", "max_bytes": "6"})
+    with pytest.raises(InvalidInputError, match="did you mean 'max_bytes'"):
+        SourceOptions.parse({"path": "a", "maxByte": "5"})
 
 
 @pytest.mark.parametrize(

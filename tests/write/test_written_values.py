@@ -273,8 +273,8 @@ async def test_overwritten_bytes_of_a_page_are_an_error(codec: Any, tmp_path: Pa
     assert (await read_rows(tmp_path)).column("price").equals(rows.column("price"))
     path = tmp_path / "data.parquet"
     damaged = bytearray(path.read_bytes())
-    for column in range(2):
-        chunk: Any = pq.read_metadata(path).row_group(0).column(column)
+    for index in range(2):
+        chunk: Any = pq.read_metadata(path).row_group(0).column(index)
         middle = (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size // 2
         damaged[middle : middle + 40] = bytes(byte ^ 1 for byte in damaged[middle : middle + 40])
     path.write_bytes(damaged)

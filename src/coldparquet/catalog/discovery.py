@@ -198,7 +198,7 @@ async def discover_any(store: ObjectStore, path: str, options: ReadOptions, *, a
 
 
 async def discover_layout(store: ObjectStore, path: str, options: ReadOptions) -> Discovery | None:
-    """Find the files in directories that are named like partitions but have no ``data.parquet``; None if there are none.
+    """Find the files in directories that are named like partitions, if none has a ``data.parquet``; None if there are none.
 
     Requests: 1 listing, and those of :func:`coldparquet.catalog.layouts.find_layout`.
     """
@@ -209,6 +209,8 @@ async def discover_layout(store: ObjectStore, path: str, options: ReadOptions) -
         if any(version is not None and version.name_txn >= 0 for version in versions):
             return None  # of two versions of a partition one counts
         layout = await find_layout(store, path, listing, keys=options.keys)
+    if layout is not None and any(location.name.endswith(f"/{DATA_FILE}") for location in layout.locations):
+        return None  # partitions, some of which have another file by mistake
     return None if layout is None else _of_layout(layout, tuple(requests))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
@@ -74,6 +74,18 @@ class KeyColumn(Struct, frozen=True):
     name: str
     kind: KeyKind
     value: KeyValue
+
+
+def key_as_data(key: KeyColumn) -> list[Any]:
+    """Return a key as JSON can hold it."""
+    value = key.value.decode(errors="surrogateescape") if isinstance(key.value, bytes) else key.value
+    return [key.name, key.kind, value]
+
+
+def key_from_data(data: Sequence[Any]) -> KeyColumn:
+    """Return a key that :func:`key_as_data` has described."""
+    name, kind, value = data
+    return KeyColumn(name, KeyKind(kind), value.encode(errors="surrogateescape") if isinstance(value, str) else value)
 
 
 def is_key_directory(name: str) -> bool:

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 _PARSE_IN_THREAD_BYTES = 256 * 1024
 """Above this size, checksumming on the event loop blocks it for longer than handing the work to a thread costs."""
 
+_SMALL_FILE_BYTES = 512 * 1024
+"""A listed file of at most this is fetched whole where its rows are wanted: that takes less time than a request of its own."""
+
 SidecarState = Literal["present", "absent", "stale", "damaged"]
 """``stale``: no snapshot in it is of a Parquet file of the committed size. ``damaged``: no reader would accept it."""
 
@@ -276,6 +279,7 @@ class Partition:
         self._loading = asyncio.Lock()
         self._metadata: PartitionMetadata | None = None
         self._packed: _Packed | None = None
+        self._is_read_whole = False
 
     def __repr__(self) -> str:
         rows = "not read yet" if self.rows is None else f"{self.rows} rows"
@@ -365,8 +369,8 @@ class Partition:
                 flags=record.unknown_flags,
             )
 
-    async def metadata(self) -> PartitionMetadata:
-        """Read the metadata, once.
+    async def metadata(self, *, is_read_whole: bool = False) -> PartitionMetadata:
+        """Read the metadata, once. ``is_read_whole``: a small file comes as a whole with its footer, because it will be read.
 
         1 request where the sidecar fits the first guess, 2 where it does not, and more where it is large. Without a
         sidecar, 1 request that finds none, then 1 or 2 for the Parquet footer. The same footer requests follow a
@@ -384,6 +388,7 @@ class Partition:
             return self._metadata
         async with self._loading:
             if self._metadata is None:
+                self._is_read_whole = is_read_whole
                 self._metadata = await self._load()
             return self._metadata
 
@@ -516,7 +521,10 @@ class Partition:
         """Read the Parquet footer, with or without a sidecar. 1 or 2 requests."""
         self.check_flags()
         path, size_bytes = self.data_path, size_bytes or self.committed_size_bytes
-        fetch = FooterFetch(path=path, suffix_bytes=self._options.footer_suffix_bytes, size_bytes=size_bytes)
+        suffix_bytes = self._options.footer_suffix_bytes
+        if self._is_read_whole and (self._location.listed_size_bytes or _SMALL_FILE_BYTES + 1) <= _SMALL_FILE_BYTES:
+            suffix_bytes = max(suffix_bytes, self._location.listed_size_bytes or 0)
+        fetch = FooterFetch(path=path, suffix_bytes=suffix_bytes, size_bytes=size_bytes)
         try:
             while (wanted := fetch.next_range) is not None:
                 # The end of the object is only requested where no size is known.

@@ -160,14 +160,14 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         self, discovery: Discovery, file: CatalogueFile, previous: TableSnapshot | None
     ) -> TableSnapshot:
         """Read directories that are named like partitions; where these hold other files, the files."""
-        try:
+        if discovery.layout is not None:
             return await self._from_newest(discovery.locations, file, previous, discovery)
+        try:
+            return await self._from_newest(discovery.locations, file, previous, discovery, may_be_layout=True)
         except NotFoundError as error:
-            if discovery.layout is not None or not _holds_other_files(error):
+            if not _holds_other_files(error):
                 raise
-            found = await discover_layout(self.store, self.path, self.options)
-            if found is None:
-                raise
+        found = await discover_layout(self.store, self.path, self.options) or discovery
         return await self._from_newest(found.locations, file, previous, found)
 
     def state_of(self, discovery: Discovery, files: TableFiles) -> TableSnapshot:
@@ -225,6 +225,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         file: CatalogueFile,
         previous: TableSnapshot | None,
         discovery: Discovery | None = None,
+        *,
+        may_be_layout: bool = False,
     ) -> TableSnapshot:
         """Use the columns of the newest partition as the table's: 1 or 2 requests, for its metadata.
 
@@ -246,7 +248,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         counts_all = bool(self.named) or self.options.columns_from == "all"
         with metadata_requests() as requests:
             newest, (others, _) = await both(
-                _newest_readable(partitions),
+                _newest_readable(partitions, may_be_layout=may_be_layout),
                 both(
                     self._prefetch(partitions if counts_all else (), data_objects),
                     self._look_up_pages(page_files, partitions[-1].location),
@@ -437,12 +439,19 @@ def _unchanged(
     }
 
 
-async def _newest_readable(partitions: tuple[Partition, ...]) -> PartitionMetadata:
-    """Read the metadata of the newest partition in Parquet; QuestDB's active partition usually is native."""
+async def _newest_readable(partitions: tuple[Partition, ...], *, may_be_layout: bool) -> PartitionMetadata:
+    """Read the metadata of the newest partition in Parquet; QuestDB's active partition usually is native.
+
+    With ``may_be_layout`` a directory with other files is an error, because the table may have another layout.
+    """
     for partition in reversed(partitions):
         try:
             return await partition.metadata_of_its_file()
         except (NotFoundError, UnsupportedError) as error:
-            if error.kind not in NOT_IN_PARQUET or partition is partitions[0] or _holds_other_files(error):
+            if (
+                error.kind not in NOT_IN_PARQUET
+                or partition is partitions[0]
+                or (may_be_layout and _holds_other_files(error))
+            ):
                 raise
     raise InternalError("a table has at least one partition")

@@ -161,7 +161,8 @@ class _Told:
 
     def _result_table(self, results: Sequence[WorkResult]) -> Table:
         named = [] if self._is_one_table else ["table"]
-        table = lines_table(*named, "partition", "", " ", no_wrap={"partition", ""})
+        no_wrap = {"partition", ""} if _are_short(result.partition for result in results) else {""}
+        table = lines_table(*named, "partition", "", " ", no_wrap=no_wrap)
         for result in results:
             table.add_row(
                 *([] if self._is_one_table else [Text(visible(result.table))]),
@@ -199,7 +200,8 @@ class _Told:
         for (severity, kind, remedy), told_of in sorted(alike.items(), key=lambda one: [*_SEVERITIES].index(one[0][0])):
             console.print(Text(f"{severity} ", style=f"bold {_SEVERITIES[severity][0]}") + Text(kind, style="bold"))
             named = any(place for place, _ in told_of)
-            table = lines_table(*([""] if named else []), " ", no_wrap={""} if named else (), indent=2)
+            no_wrap = {""} if named and _are_short(place for place, _ in told_of) else set[str]()
+            table = lines_table(*([""] if named else []), " ", no_wrap=no_wrap, indent=2)
             for place, message in told_of[:_FINDINGS_LISTED]:
                 table.add_row(*([Text(place)] if named else []), Text(message))
             console.print(table)
@@ -255,6 +257,7 @@ def _transaction_line(result: WorkResult) -> Text:
 
 
 _PRICED_SCHEMES = ("s3://", "s3a://")
+_LONGEST_UNBROKEN_NAME = 36
 _FINDINGS_LISTED = 10
 """Findings of one kind that the text lists before it says how many more there are."""
 _SEVERITIES = {"error": ("red", "error"), "warning": ("yellow", "warning"), "advice": ("cyan", "suggestion")}
@@ -267,6 +270,11 @@ def _is_of_catalogue(result: WorkResult) -> bool:
 
 def _worst_first(result: WorkResult) -> tuple[int, bool]:
     return ("failed", "done", "nothing to do").index(result.outcome), result.action != "warning"
+
+
+def _are_short(names: Iterable[str]) -> bool:
+    """Tell whether a column of names leaves room for others in 80 columns."""
+    return max(map(len, names), default=0) <= _LONGEST_UNBROKEN_NAME
 
 
 def _left_out_table(left_out: Sequence[tuple[str, str]]) -> Table:

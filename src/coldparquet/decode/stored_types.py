@@ -67,4 +67,5 @@ def with_names_of(array: pa.ChunkedArray[Any], type_: Any) -> pa.ChunkedArray[An
     if str(_nullable(array.type, item="")) != str(_nullable(type_, item="")):
         raise InternalError(f"{array.type} was decoded, and {type_} expected")
     chunks: list[Any] = array.chunks
-    return pa.chunked_array([pa.array(_WithNamesOf(chunk, type_)) for chunk in chunks], type=type_)
+    renamed: list[Any] = [_WithNamesOf(chunk, type_) for chunk in chunks]
+    return pa.chunked_array([pa.array(chunk) for chunk in renamed], type=type_)

@@ -231,7 +231,7 @@ class Verification:
     def _check_metadata(self, fetch: FooterFetch, sidecar: Sidecar | None, pages_file: bytes | None) -> PartitionCheck:
         """Parse and check what was fetched: work of a processor, for a thread."""
         record, directory = self._location.record, self._location.directory
-        return check_partition(
+        check = check_partition(
             parse_footer(fetch.footer, path=self._location.data_path, offset=fetch.footer_offset),
             sidecar,
             recorded_rows=None if record is None else record.row_count,
@@ -239,6 +239,11 @@ class Verification:
             sidecar_remedy=self._write_anew,
             pages_file=pages_file,
         )
+        if directory is not None:
+            return check
+        # No name states a time range, which the file's own order would prune by.
+        others = tuple(finding for finding in check.findings if finding.kind != "NoDesignatedTimestamp")
+        return replace(check, findings=others)
 
     def _file_problems(self, fetch: FooterFetch) -> list[Finding]:
         findings = []

@@ -11,7 +11,7 @@ from coldparquet.catalog.caches import NO_CACHES
 from coldparquet.catalog.catalogue import Catalogue
 from coldparquet.catalog.discovery import (
     chosen_partitions,
-    discover,
+    discover_any,
     unnamed_directories,
 )
 from coldparquet.catalog.findings import Finding, finding_of_error
@@ -132,16 +132,16 @@ class VerifiableTable:
     """What ``_meta`` says; None where there is none."""
 
 
-async def find_verifiable(store: ObjectStore, path: str) -> VerifiableTable:
+async def find_verifiable(store: ObjectStore, path: str, options: ReadOptions) -> VerifiableTable:
     """Find what there is to check.
 
-    Requests: those of :func:`~coldparquet.catalog.discovery.discover`, which looks inside the directories of partitions where
+    Requests: those of :func:`~coldparquet.catalog.discovery.discover_any`, which looks inside the directories of partitions where
     there is no ``_txn``; with one 1 listing more.
     """
     if path.endswith(".parquet"):
         await refuse_inside_logged_table(store, path)
         return VerifiableTable(locations=(partition_location(path),), source="one Parquet file")
-    discovery = await discover(store, path, ask_inside=True)
+    discovery = await discover_any(store, path, options, ask_inside=True)
     if discovery.files is None:
         notes = tuple(Finding(severity="advice", kind="LeftAside", message=note) for note in discovery.other_notes)
         findings = (*discovery.unread, *notes)
@@ -202,7 +202,7 @@ class VerifyJob(TableByTable):
         Requests: those of :func:`find_verifiable`; 1 or more for a catalogue.
         """
         store, path, stores = table.store, table.path, table.stores
-        found = await find_verifiable(store, path)
+        found = await find_verifiable(store, path, stores.read_options)
         locations = chosen_partitions(found.locations, self.partitions, path)
         findings = found.findings
         if all(path not in {location.directory_path, location.data_path} for location in locations):

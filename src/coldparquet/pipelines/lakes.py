@@ -11,11 +11,10 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from coldparquet.catalog.hive_keys import is_key_directory
+from coldparquet.catalog.hive_keys import is_key_directory, key_as_data, key_from_data
 from coldparquet.catalog.other_layouts import is_parquet_name, refuse_inside_logged_table, refuse_logged_table
 from coldparquet.catalog.table_files import (
     DATA_FILE,
-    SIDECAR_FILE,
     TRANSACTION_FILE,
     PartitionLocation,
     partition_location,
@@ -34,6 +33,7 @@ from coldparquet.pipelines.model import (
     WorkItem,
     WorkPlan,
     failure,
+    join_url,
 )
 from coldparquet.records import replace
 from coldparquet.storage.local import LocalStore
@@ -406,11 +406,17 @@ def location_as_data(location: PartitionLocation, table_path: str) -> dict[str, 
     interval = None if directory is None or directory.interval is None else directory.interval.name
     return {
         "name": location.name,
-        "is_whole_table": location.directory_path == table_path,
+        "data": _below(location.data_path, table_path),
+        "sidecar": None if location.sidecar_path is None else _below(location.sidecar_path, table_path),
         "is_listed": location.is_listed,
         "directory": None if directory is None else {**asdict(directory), "interval": interval},
         "record": None if location.record is None else asdict(location.record),
+        "keys": [key_as_data(key) for key in location.keys],
     }
+
+
+def _below(path: str, table_path: str) -> str:
+    return path.removeprefix(f"{table_path.rstrip('/')}/")
 
 
 def location_from_data(data: Mapping[str, Any], table_path: str) -> PartitionLocation:
@@ -418,17 +424,18 @@ def location_from_data(data: Mapping[str, Any], table_path: str) -> PartitionLoc
     if table_path.endswith(".parquet"):
         return partition_location(table_path)
     name, directory, record = data["name"], data["directory"], data["record"]
-    path = table_path if data["is_whole_table"] else f"{table_path}/{name}"
+    data_path = join_url(table_path.rstrip("/"), data["data"])
     if directory is not None:
         interval = directory["interval"]
         interval = None if interval is None else PartitionInterval[interval]
         directory = PartitionDirectory(**{**directory, "interval": interval})
     return PartitionLocation(
         name=name,
-        directory_path=path,
-        data_path=f"{path}/{DATA_FILE}",
-        sidecar_path=f"{path}/{SIDECAR_FILE}",
+        directory_path=data_path.rpartition("/")[0],
+        data_path=data_path,
+        sidecar_path=None if data["sidecar"] is None else join_url(table_path.rstrip("/"), data["sidecar"]),
         directory=directory,
         record=None if record is None else PartitionRecord(**record),
         is_listed=data["is_listed"],
+        keys=tuple(key_from_data(key) for key in data["keys"]),
     )

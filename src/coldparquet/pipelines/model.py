@@ -312,7 +312,7 @@ NOT_OPENED = "not opened"
 FEW_AT_ONCE = 8
 """Work of which no more than so many items run at once computes, or moves much."""
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Of the JSON of items and results."""
 
 

@@ -374,10 +374,18 @@ async def _read(question: Question, partition: Partition, index: int) -> KnownPa
     try:
         if partition.format == "native":
             return await read_native_metadata(question, partition, index)
-        metadata = await partition.metadata()
+        metadata = await partition.metadata(is_read_whole=_is_decided_by_keys(question, partition))
     except ArchivedObjectError as error:
         return error
     return KnownPartition(partition=partition, metadata=metadata, requests=metadata.metadata_requests)
+
+
+def _is_decided_by_keys(question: Question, partition: Partition) -> bool:
+    """Tell whether every row of a file is wanted, because the keys of its path decide the question, and they say so."""
+    keys = {key.name for key in partition.location.keys}
+    wants_all = question.limit is None and question.last_rows is None and question.expects_data
+    columns = [column for column in question.output_columns if column.name not in keys]
+    return wants_all and bool(columns) and all(column.name in keys for column in question.predicate_columns)
 
 
 def _are_pages_wanted(question: Question, partition: Partition, index: int) -> bool:

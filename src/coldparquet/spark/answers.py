@@ -64,7 +64,7 @@ class AnswersReader(DataSourceReader):
         scans = await asked.scans_of(columns)
         answers = [await _answer(one, scans) for one in self._aggregates]
         fields = [
-            pa.field("count", pa.int64()) if one.function == "count" else scans[0].schema.field(one.column)
+            pa.field("count", pa.int64()) if one.function == "count" else scans[0].schema.field(one.column or "")
             for one in self._aggregates
         ]
         arrays = [pa.repeat(answer, 1).cast(field.type) for answer, field in zip(answers, fields, strict=True)]
@@ -85,5 +85,5 @@ async def _answer(aggregate: Aggregate, scans: Sequence[Scan]) -> Any:
     if aggregate.function == "count":
         rows = sum([await scan.count() for scan in scans])
         return rows if column is None else rows - sum([await scan.null_count(column) for scan in scans])
-    found = [(await scan.min_max(column or ""))[aggregate.function] for scan in scans]
+    found: list[Any] = [(await scan.min_max(column or ""))[aggregate.function] for scan in scans]
     return compute.min_max(pa.concat_arrays([pa.repeat(value, 1) for value in found]))[aggregate.function]

@@ -56,7 +56,8 @@ class Credentials:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
         """Collect them from the options of a data source, whose names are in letters of any case."""
-        options = {name.lower(): text for name, text in options.items()}
+        names = {option_key(name): name for name in _JSON_OPTIONS}
+        options = {names.get(option_key(name), name.lower()): text for name, text in options.items()}
         given = {name: _json_object(options[name], f"the option {name}") for name in _JSON_OPTIONS if name in options}
         for name, value in options.items():
             if name.startswith(STORAGE_PREFIX):
@@ -85,6 +86,12 @@ class Credentials:
     def storage_options(self) -> dict[str, Any]:
         """Resolve the reference in this process and return all settings; explicit ones take precedence."""
         return {**_resolved(self.reference), **self.explicit}
+
+
+def option_key(name: str) -> str:
+    """Return what an option is known by: ``maxBytes`` and ``max_bytes`` are one. Settings of stores keep their names."""
+    lower = name.lower()
+    return lower if lower.startswith(STORAGE_PREFIX) else lower.replace("_", "")
 
 
 def _refuse_what_spark_shows(option: str, text: str, settings: Mapping[str, Any]) -> None:

@@ -27,7 +27,7 @@
 | ``max_attempts`` | how many attempts of a request may fail in a row |
 | ``credentials``, ``secret_options``, ``storage_options``, ``storage.KEY`` | see :mod:`coldparquet.spark.credentials` |
 
-Names are case-insensitive; an unknown one is refused.
+Names are case-insensitive and may leave out their underscores: ``maxBytes`` is ``max_bytes``. An unknown one is refused.
 
 The options of a stream, beside those of every scan (:mod:`coldparquet.spark.options`).
 
@@ -56,7 +56,7 @@ from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.follow.progress import ON_CHANGE, StepLimit
 from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions, parse_byte_count
 from coldparquet.prices import PriceTable
-from coldparquet.spark.credentials import STORAGE_PREFIX, Credentials
+from coldparquet.spark.credentials import STORAGE_PREFIX, Credentials, option_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -80,19 +80,24 @@ Those of the group ``credentials`` are read by :class:`~coldparquet.spark.creden
 def given_fields(
     given: Mapping[str, str], options: Options, *, also: frozenset[str] | None = frozenset()
 ) -> dict[str, dict[str, Any]]:
-    """Read the given options, whose names are in letters of any case, and return the fields that they set by group.
+    """Read the given options, and return the fields that they set by group. ``max_bytes`` may be written ``maxBytes``.
 
     ``also`` are more names that are known, None allows any; an unknown one is refused.
     """
-    texts = {name.lower(): text for name, text in given.items()}
     if also is not None:
-        _refuse_unknown(texts, also | {name.lower() for name in options})
+        _refuse_unknown({name.lower() for name in given}, also | {name.lower() for name in options})
+    texts: dict[str, str] = {}
+    for name, text in given.items():
+        if texts.setdefault(option_key(name), text) != text:
+            raise InvalidInputError(
+                f"the option {name} is given twice, in two spellings", kind="InvalidOption", option=name
+            )
     fields: dict[str, dict[str, Any]] = {place.partition(".")[0]: {} for place, _ in options.values()}
     for name, (place, convert) in options.items():
-        text = texts.get(name.lower())
-        if text is not None:
+        asked = texts.get(option_key(name))
+        if asked is not None:
             group, _, field_name = place.partition(".")
-            fields[group][field_name] = _converted(name, text, convert)
+            fields[group][field_name] = _converted(name, asked, convert)
     return fields
 
 
@@ -104,8 +109,9 @@ def _refuse_unknown(given: Collection[str], known: frozenset[str]) -> None:
             " OPTIONS (path 's3://bucket/db/trades'); to write, coldparquet.spark.write(df, url)",
             kind="CatalogTable",
         )
+    keys = set(map(option_key, known))
     for name in given:
-        if name in known or name.startswith(STORAGE_PREFIX) or name == PUSHED:
+        if option_key(name) in keys or name.startswith(STORAGE_PREFIX) or name == PUSHED:
             continue
         near = difflib.get_close_matches(name, known, n=1)
         advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))} and storage.KEY"

@@ -63,6 +63,8 @@ class DefaultSource(DataSource):
 
     ``spark.read.format("coldparquet").load("s3://bucket/db/trades")``; options are those of :mod:`coldparquet.spark.options`.
 
+    * With coldparquet's jar on the driver (:func:`coldparquet.spark.jar`) every scan reads the columns and rows that its
+      query needs, in the state of the table at that time. All that follows is about sessions without it.
     * Rows: select them with the option ``where``. Spark still applies its own filters to the result.
     * Columns: Spark never tells a Python data source which ones it needs. Name them with the option ``columns`` or with
       ``.schema(...)``; otherwise all are fetched.

@@ -2,11 +2,13 @@ package coldparquet;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
@@ -14,33 +16,67 @@ import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** One scan: that of a Python source of its own, which is told what was pushed. */
-final class ColdScan implements Scan {
+/** One scan: that of a Python source of its own, which is told what was pushed, and what joins have found meanwhile. */
+final class ColdScan implements SupportsRuntimeV2Filtering {
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private final StructType schema;
+    private final CaseInsensitiveStringMap options;
+    private final Map<String, Object> pushed = new LinkedHashMap<>();
+    private final List<Map<String, Object>> told;
+    private final Filters filters;
     private final String description;
     private final Object same;
-    private final Scan python;
+    private Scan python;
+    private Batch batch;
 
     ColdScan(
-        StructType schema, CaseInsensitiveStringMap options, List<Map<String, Object>> filters, Integer limit,
+        StructType schema, CaseInsensitiveStringMap options, Filters filters, List<Map<String, Object>> told, Integer limit,
         List<Map<String, Object>> aggregates, List<Predicate> shown) {
-        Map<String, Object> pushed = new LinkedHashMap<>();
-        pushed.put("filters", filters);
+        this.schema = schema;
+        this.options = options;
+        this.filters = filters;
+        this.told = new ArrayList<>(told);
+        pushed.put("filters", this.told);
         if (limit != null) pushed.put("limit", limit);
         if (aggregates != null) pushed.put("aggregates", aggregates);
-        CaseInsensitiveStringMap told = with(options, json(pushed));
-        this.schema = schema;
-        same = List.of(schema, told.asCaseSensitiveMap());
         description = "coldparquet PushedFilters: " + shown + (limit == null ? "" : ", PushedLimit: " + limit)
             + (aggregates == null ? "" : ", PushedAggregates: " + List.of(schema.fieldNames()))
             + ", ReadSchema: " + schema.simpleString();
-        python = ((SupportsRead) DefaultSource.python(schema)).newScanBuilder(told).build();
+        same = List.of(schema, tell().asCaseSensitiveMap());
+    }
+
+    /** Make the scan of a new Python source, which plans when its tasks are asked for; return what it is told. */
+    private CaseInsensitiveStringMap tell() {
+        CaseInsensitiveStringMap all = with(options, json(pushed));
+        python = ((SupportsRead) DefaultSource.python(schema)).newScanBuilder(all).build();
+        batch = null;
+        return all;
+    }
+
+    private synchronized Batch batch() {
+        if (batch == null) batch = python.toBatch();
+        return batch;
+    }
+
+    /** Columns by which a join may leave rows out once it knows its other side. */
+    @Override
+    public NamedReference[] filterAttributes() {
+        return pushed.size() > 1 ? new NamedReference[0] : filters.comparable(schema);
+    }
+
+    @Override
+    public synchronized void filter(Predicate[] found) {
+        for (Predicate predicate : found) {
+            Map<String, Object> tree = filters.tree(predicate);
+            if (tree != null) told.add(Map.of("filter", tree, "exact", false)); // the join itself drops other rows
+        }
+        tell();
     }
 
     /** The options, and the one that the Python source knows this jar by. */
@@ -75,7 +111,7 @@ final class ColdScan implements Scan {
 
     @Override
     public Batch toBatch() {
-        return new ColdBatch(python.toBatch(), same);
+        return new ColdBatch(this);
     }
 
     @Override
@@ -94,25 +130,31 @@ final class ColdScan implements Scan {
     }
 
     /** Equal where the same is asked, so that Spark reads it once in a query. */
-    private record ColdBatch(Batch python, Object same) implements Batch {
+    private static final class ColdBatch implements Batch {
+        private final ColdScan scan;
+
+        ColdBatch(ColdScan scan) {
+            this.scan = scan;
+        }
+
         @Override
         public InputPartition[] planInputPartitions() {
-            return python.planInputPartitions();
+            return scan.batch().planInputPartitions();
         }
 
         @Override
         public PartitionReaderFactory createReaderFactory() {
-            return python.createReaderFactory();
+            return scan.batch().createReaderFactory(); // of the last plan: Spark keeps the batch of the first one
         }
 
         @Override
         public boolean equals(Object other) {
-            return other instanceof ColdBatch batch && batch.same.equals(same);
+            return other instanceof ColdBatch batch && batch.scan.same.equals(scan.same);
         }
 
         @Override
         public int hashCode() {
-            return same.hashCode();
+            return scan.same.hashCode();
         }
     }
 }

@@ -135,6 +135,6 @@ final class ColdScanBuilder
 
     @Override
     public Scan build() {
-        return new ColdScan(required, options, told, limit, aggregates, pushed);
+        return new ColdScan(required, options, filters, told, limit, aggregates, pushed);
     }
 }

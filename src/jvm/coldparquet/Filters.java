@@ -13,6 +13,7 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.expressions.Cast;
 import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.Literal;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -148,6 +149,17 @@ final class Filters {
     /** Whether the least and the greatest value are those of Spark, which metadata knows: no text, no NaN. */
     boolean hasExtremes(String column) {
         return Set.of("same", "cut").contains(meaning(column)) && isOrdered(columns.get(column).dataType());
+    }
+
+    /** The columns of a schema whose values metadata may rule out. */
+    NamedReference[] comparable(StructType schema) {
+        List<NamedReference> found = new ArrayList<>();
+        for (String name : schema.fieldNames()) {
+            if (hasExtremes(name) || meaning(name).equals("text")) {
+                found.add(Expressions.column("`" + name.replace("`", "``") + "`"));
+            }
+        }
+        return found.toArray(new NamedReference[0]);
     }
 
     private static boolean isOrdered(DataType type) {

@@ -9,7 +9,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class JarBuildHook(BuildHookInterface[Any]):
+class JarBuildHook(BuildHookInterface[Any]):  # type: ignore[misc] # hatchling is there for builds alone
     """Runs ``src/jvm/build.py``; without its tools the wheel has no jar, and says so."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's
