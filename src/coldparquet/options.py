@@ -204,6 +204,7 @@ class ReadOptions:
     * ``batch_rows``: most rows in a record batch.
     * ``columns_from``: without ``_meta``, the table has the columns of its ``"newest"`` partition, or of ``"all"``.
     * ``timestamp``: the column that says when a row happened, for files that do not name one.
+    * ``format``: ``"delta"`` or ``"iceberg"`` for a table with such a log.
     * ``index``: where the index of a table lies that is not ours to write to.
     * ``keys``: types of the columns that directories such as ``date=2024-03-01`` state: ``"inferred"`` or ``"text"``.
 
@@ -301,6 +302,10 @@ class ReadOptions:
     """URL of a directory in the same kind of store, such as ``s3://mine/indexes/events``, with the catalogue of the table
     (``coldparquet index LAKE --index URL`` writes it). None is the directory of the table itself."""
 
+    format: Literal["delta", "iceberg"] | None = None
+    """Which log says what files the table has: that of Delta Lake, read with ``deltalake``, or of Apache Iceberg, read with
+    ``pyiceberg`` (extras ``delta`` and ``iceberg``). None is a table without a log; one that has a log is then refused."""
+
     keys: Literal["inferred", "text"] = "inferred"
     """Types of the columns that Hive directories state: the first of DATE, TIMESTAMP, LONG and text that all values have, as
     in DuckDB and Spark; or always text."""
@@ -380,12 +385,7 @@ class ReadOptions:
                 f"ReadOptions.prices is a {type(self.prices).__name__}; it must be a PriceTable, such as"
                 " coldparquet.prices.PriceTable.read('prices.json')"
             )
-        if not isinstance(self.timestamp, str | None) or self.timestamp == "":
-            raise InvalidInputError(
-                f"ReadOptions.timestamp is {self.timestamp!r}; it must be the name of a column, or None"
-            )
-        if not isinstance(self.index, str | None) or self.index == "":
-            raise InvalidInputError(f"ReadOptions.index is {self.index!r}; it must be the URL of a directory, or None")
+        self._check_place()
         if not isinstance(self.restore, RestoreTerms):
             raise InvalidInputError(f"ReadOptions.restore is {self.restore!r}; it must be RestoreTerms")
         if self.goal not in list(COALESCING_BY_GOAL):
@@ -396,6 +396,15 @@ class ReadOptions:
                 f"ReadOptions.archived is {self.archived!r}, but check_storage_classes is False: nobody would know which"
                 " partitions are archived; leave check_storage_classes at True, or archived at 'refuse'"
             )
+
+    def _check_place(self) -> None:
+        """Check what says how a table of others lies."""
+        for name, what in (("timestamp", "name of a column"), ("index", "URL of a directory")):
+            value = getattr(self, name)
+            if not isinstance(value, str | None) or value == "":
+                raise InvalidInputError(f"ReadOptions.{name} is {value!r}; it must be the {what}, or None")
+        if self.format not in {None, "delta", "iceberg"}:
+            raise InvalidInputError(f"ReadOptions.format is {self.format!r}; use 'delta', 'iceberg' or None")
 
 
 def checked_options(options: ReadOptions | None) -> ReadOptions | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from coldparquet.catalog.snapshot import SnapshotReader
 from coldparquet.concurrency import TableThreads
 from coldparquet.decode.arrow import TextAs, arrow_field
 from coldparquet.decode.columns import decode_for_the_first_time
-from coldparquet.errors import UnsupportedError
+from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.expressions.predicate import exact_predicate
 from coldparquet.expressions.tree import is_arrow_expression
 from coldparquet.format.partition_names import ITSELF
@@ -23,19 +24,21 @@ from coldparquet.plan.bind import BoundField, bind, fields_of
 from coldparquet.plan.columns import select_columns
 from coldparquet.plan.where import parse_predicate
 from coldparquet.scan.model import Question, RememberedSpeeds, told_of_older_columns
-from coldparquet.storage.open import open_store, path_beside, stack_store
+from coldparquet.storage.local import LocalStore
+from coldparquet.storage.open import open_store, path_beside, s3_path, stack_store
 from coldparquet.storage.urls import name_url, shown_url
 from coldparquet.table_scan import Scan, row_limit
 from coldparquet.text import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
     import pyarrow.compute as pc
 
     from coldparquet.catalog.partition import Partition
     from coldparquet.catalog.snapshot import TableSnapshot
+    from coldparquet.catalog.table_formats import LiveFiles
     from coldparquet.options import ReadOptions, StoreOptions
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.predicate import Predicate
@@ -248,6 +251,7 @@ async def open_now(  # noqa: PLR0913 - what an Opening was given
         named=_named(path, partitions),
         caches=TableCaches.of(store, store_options, url=url if owns_store else None),
         use_catalogue=store_options.use_catalogue and options.sidecars,
+        live_files=_reader_of_log(url, options, storage_options, store, owns_store=owns_store),
         index_path=None if options.index is None else path_beside(options.index, store, url if owns_store else None),
     )
     threads = TableThreads(options.decode_threads)
@@ -264,6 +268,27 @@ async def open_now(  # noqa: PLR0913 - what an Opening was given
         raise
     first_decoding.cancel()
     return Table(shown_url(url), origin=origin, snapshot=snapshot, stack=stack, owns_store=owns_store, threads=threads)
+
+
+def _reader_of_log(
+    url: str,
+    options: ReadOptions,
+    storage_options: Mapping[str, Any] | None,
+    store: ObjectStore,
+    *,
+    owns_store: bool,
+) -> Callable[[], LiveFiles] | None:
+    """Return what reads the log of a table of Delta or Iceberg; None for other tables."""
+    if options.format is None:
+        return None
+    if not owns_store or (store.label != LocalStore.label and s3_path(url) is None):
+        raise InvalidInputError(
+            f"tables of {options.format} are read by their URLs, on disks and in S3, not in {store.label}",
+            kind="UnsupportedStore",
+        )
+    from coldparquet.catalog.table_formats import read_live_files  # noqa: PLC0415 - rarely needed
+
+    return partial(read_live_files, url, options.format, storage_options or {})
 
 
 def _named(path: str, partitions: tuple[str, ...]) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from coldparquet.text import few_names, plural
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from coldparquet.catalog.table_formats import LiveFiles
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import Listing, ObjectInfo
     from coldparquet.storage.versions import Versions
@@ -211,27 +212,62 @@ def place_files(path: str, files: Mapping[str, ObjectInfo | None], *, keys: KeyT
         for directory, found in stated.items()
     }
     order = sorted(files, key=lambda name: (*(_rank(key) for key in columns[name.rpartition("/")[0]]), name))
-    locations = []
-    for name in order:
-        directory, info = name.rpartition("/")[0], files[name]
-        directory_path = f"{path}/{directory}" if directory else path
-        locations.append(
-            PartitionLocation(
-                name=name,
-                directory_path=directory_path,
-                data_path=f"{path}/{name}",
-                sidecar_path=None,
-                directory=None,
-                listed_size_bytes=None if info is None else info.size_bytes,
-                keys=columns[directory],
-            )
-        )
     of_keys = f", whose directories state {_stated(names, kinds)}" if names else ""
     return Layout(
-        locations=tuple(locations),
+        locations=tuple(_location(path, name, columns[name.rpartition("/")[0]], files[name]) for name in order),
         infos=tuple(info for name in order if (info := files[name]) is not None),
         source=f"{plural(len(files), 'file')}{of_keys}; no name states the times of rows",
         states_times=False,
+    )
+
+
+def place_live_files(path: str, live: LiveFiles) -> Layout:
+    """Place the files of a table with a log, which tells the keys. No request."""
+    order = sorted(live.keys, key=lambda name: (*(_rank(key) for key in live.keys[name]), name))
+    return Layout(
+        locations=tuple(_location(path, name, live.keys[name], None) for name in order),
+        infos=(),
+        source=f"{live.version}, {plural(len(order), 'file')}; no name states the times of rows",
+        states_times=False,
+    )
+
+
+async def listed_live_files(store: ObjectStore, path: str, live: LiveFiles) -> Layout:
+    """Place the files of a table with a log as a listing shows them. 1 request per 1,000 objects on S3.
+
+    Raises:
+        NotFoundError: A file that the log names is not there.
+    """
+    layout = place_live_files(path, live)
+    if not store.has_version_listings:
+        return layout
+    listed = await store.list_between(path, start=f"{path}/", stop=f"{path}/\U0010ffff")
+    infos = {info.path: info for info in listed}
+    missing = [location.name for location in layout.locations if location.data_path not in infos]
+    if missing:
+        raise NotFoundError(
+            f"the log of the table names {few_names(missing)}, which is not there; copy the whole table",
+            kind="PartitionMissing",
+            path=path,
+        )
+    return Layout(
+        locations=layout.locations,
+        infos=tuple(infos[location.data_path] for location in layout.locations),
+        source=layout.source,
+        states_times=False,
+    )
+
+
+def _location(path: str, name: str, keys: tuple[KeyColumn, ...], info: ObjectInfo | None) -> PartitionLocation:
+    directory = name.rpartition("/")[0]
+    return PartitionLocation(
+        name=name,
+        directory_path=f"{path}/{directory}" if directory else path,
+        data_path=f"{path}/{name}",
+        sidecar_path=None,
+        directory=None,
+        listed_size_bytes=None if info is None else info.size_bytes,
+        keys=keys,
     )
 
 

@@ -132,9 +132,10 @@ def _marks_in(directory: str) -> Iterator[str]:
 def logged_table_error(found: LoggedFormat, path: str) -> UnsupportedError:
     """Explain why the files of a table that keeps a log are not read directly, and what to do."""
     name, mark = _NAMES_AND_MARKS[found]
+    direct = "" if found == "hudi" else f"Open it with ReadOptions(format={found!r}), which reads the log. "
     return UnsupportedError(
         f"this belongs to a table of {name} ({mark}), and its log alone tells which of the Parquet files still count, so they"
-        f" are not read as they lie there. With Spark and its package for {name} 'coldparquet convert NAME --to"
+        f" are not read as they lie there. {direct}With Spark and its package for {name} 'coldparquet convert NAME --to"
         f" DESTINATION --from-format {found} --to-format coldparquet --timestamp COLUMN --engine spark' makes a table of it"
         f" (NAME as Spark's catalog has it); without Spark let a reader of {name} write its rows to Parquet files, and convert"
         " these",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from coldparquet.catalog.discovery import (
     named_locations,
     refuse_overlaps,
 )
-from coldparquet.catalog.layouts import place_files
+from coldparquet.catalog.layouts import listed_live_files, place_files
 from coldparquet.catalog.objects import DataObjects, ListedObjects
 from coldparquet.catalog.other_layouts import (
     refuse_inside_logged_table,
@@ -47,11 +48,12 @@ from coldparquet.storage.log import metadata_requests
 from coldparquet.storage.versions import Versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from coldparquet.catalog.layouts import Layout
     from coldparquet.catalog.partition import PartitionMetadata
     from coldparquet.catalog.table_files import ColumnVersionsFor, PartitionLocation, TableFiles
+    from coldparquet.catalog.table_formats import LiveFiles
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
     from coldparquet.plan.columns import TableColumn
@@ -110,6 +112,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
     """Caches that outlive a state."""
     use_catalogue: bool = True
     """Whether to fetch the table's catalogue, in a store that lists versions."""
+    live_files: Callable[[], LiveFiles] | None = None
+    """Reads which files a table with a log has, and blocks; None for tables without a log."""
     index_path: str | None = None
     """Directory of the catalogue; None is the table's."""
 
@@ -126,6 +130,13 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         a HEAD of the data object of each, all at the same time.
         """
         await self._distrust_changed(previous)
+        if self.live_files is not None:
+            live, file = await both(
+                asyncio.to_thread(self.live_files),
+                self._fetch_catalogue(None if previous is None else previous.catalogue.file),
+            )
+            layout = await listed_live_files(self.store, self.path.rstrip("/"), live)
+            return await self._of_layout(layout, file, previous)
         if self.named:
             await refuse_inside_logged_table(self.store, self.named[0])  # the others are in the same table
             try:
@@ -151,10 +162,17 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         """Read files that were named, whose directories may state keys."""
         path = self.path.rstrip("/")
         layout = place_files(path, {name[len(path) + 1 :]: None for name in self.named}, keys=self.options.keys)
+        return await self._of_layout(layout, CatalogueFile(path=path), previous)
+
+    async def _of_layout(self, layout: Layout, file: CatalogueFile, previous: TableSnapshot | None) -> TableSnapshot:
+        if not layout.locations:
+            raise NotFoundError(
+                "the table has no files, so its columns are not known", kind="NoPartitions", path=self.path
+            )
         found = Discovery(
             locations=layout.locations, files=None, source=layout.source, notes=(), requests=(), layout=layout
         )
-        return await self._from_newest(layout.locations, CatalogueFile(path=path), previous, found)
+        return await self._from_newest(layout.locations, file, previous, found)
 
     async def _from_listing(
         self, discovery: Discovery, file: CatalogueFile, previous: TableSnapshot | None
@@ -245,7 +263,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         if layout is not None:
             page_files.table_has_files = False
         data_objects = DataObjects(store, listed=listed)
-        counts_all = bool(self.named) or self.options.columns_from == "all"
+        by_name = self.options.columns_from == "all" or self.live_files is not None
+        counts_all = bool(self.named) or by_name
         with metadata_requests() as requests:
             newest, (others, _) = await both(
                 _newest_readable(partitions, may_be_layout=may_be_layout),
@@ -261,7 +280,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         columns = unified_columns(
             newest.sidecar,
             (known.sidecar for known in reversed(others) if known),
-            by_name=self.options.columns_from == "all",
+            by_name=by_name,
         )
         return TableSnapshot(
             store=store,

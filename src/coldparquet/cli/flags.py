@@ -93,6 +93,17 @@ def price_table(file: str | None) -> PriceTable | None:
     return None if file is None else PriceTable.read(file)
 
 
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="delta|iceberg",
+        parser=_one_of("delta", "iceberg"),
+        help="Which log says what files the table has; needs deltalake or pyiceberg.",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFlags:
     """How to read: those of ``scan``, ``explain`` and ``count``."""
@@ -174,6 +185,7 @@ class ReadFlags:
         ),
     ] = "inferred"
     index: IndexPlace = None
+    format: LogFormat = None
     no_sidecars: Annotated[
         bool, typer.Option("--no-sidecars", help="Plan from Parquet footers, as if no partition had a sidecar.")
     ] = False
@@ -192,6 +204,7 @@ class ReadFlags:
             timestamp=self.timestamp,
             keys=cast("Literal['inferred', 'text']", self.keys),
             index=self.index,
+            format=cast("Literal['delta', 'iceberg'] | None", self.format),
             sidecars=not self.no_sidecars,
         )
 

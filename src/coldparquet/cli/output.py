@@ -55,6 +55,8 @@ _READ_FLAGS_FOR_PYTHON = {
     "ReadOptions(sidecars=False)": "--no-sidecars",
     "ReadOptions(unread='skip')": "--unread skip",
     "ReadOptions(columns_from='all')": "--columns-from all",
+    "ReadOptions(format='delta')": "--format delta",
+    "ReadOptions(format='iceberg')": "--format iceberg",
     "ReadOptions(timestamp='...')": "--timestamp COLUMN",
 }
 """The same, for flags that only ``scan``, ``count`` and ``explain`` have."""

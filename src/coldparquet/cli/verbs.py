@@ -16,6 +16,7 @@ from coldparquet.cli.flags import (
     STORAGE_PANEL,
     DryRun,
     IndexPlace,
+    LogFormat,
     Pack,
     PricesFlag,
     StoreFlags,
@@ -186,6 +187,7 @@ def index(
         ),
     ] = None,
     index: IndexPlace = None,
+    format: LogFormat = None,  # noqa: A002 - named as the flag
     dry_run: DryRun = False,
     run: RunFlags,
 ) -> None:
@@ -205,6 +207,7 @@ def index(
         "force": force,
         "pack": pack or (False if no_catalogue else None),
         "index": index,
+        "format": format,
         "inline_bloom_bytes": None if inline_blooms_kib is None else inline_blooms_kib * KIB,
         "dry_run": dry_run,
     }

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.layouts import Layout
     from coldparquet.catalog.table_files import PartitionLocation
+    from coldparquet.catalog.table_formats import TableFormat
     from coldparquet.maintenance.index_pages import PagesAction
     from coldparquet.maintenance.sidecars import IndexAction
     from coldparquet.options import ReadOptions, StoreOptions
@@ -112,6 +113,8 @@ class IndexJob(TableByTable):
     """Bloom filters go into a sidecar if it then has at most so many bytes; see :func:`index_table`."""
     index: str | None = None
     """Directory for the index of a table in another layout; None is that of the table."""
+    format: TableFormat | None = None
+    """Which log says what files the tables have, whose index this is to be."""
     dry_run: bool = False
     """Write nothing, but derive every sidecar that would be written."""
 
@@ -154,6 +157,8 @@ class IndexJob(TableByTable):
 
         Requests: those of :meth:`find`, and in a lake 1 listing per 1,000 objects.
         """
+        if self.format is not None:
+            return WorkPlan(items=(replace(table.item, work={"layout": True}),))
         find = self.find(table.store, table.path, table.stores.read_options)
         found, objects = await both(find, self._listed(table))
         if found.layout is not None:
@@ -209,7 +214,7 @@ class IndexJob(TableByTable):
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Index one partition; only bugs raise. Requests: as :func:`index_table` says of one."""
         if item.work.get("layout"):
-            job = PackJob(index=self.index, dry_run=self.dry_run)
+            job = PackJob(index=self.index, format=self.format, dry_run=self.dry_run)
             report = await job.pack(item, stores, force=self.force)
             packed = result_of_pack(item, replace(report, url=item.table_url))
             unreadable = [one for one in report.partitions if one.is_unreadable]
@@ -345,6 +350,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     pack: bool | None = False,
     inline_bloom_bytes: int | None = None,
     index: str | None = None,
+    format: TableFormat | None = None,  # noqa: A002 - named as in ReadOptions
     dry_run: bool = False,
     options: ReadOptions | None = None,
     store_options: StoreOptions | None = None,
@@ -390,6 +396,7 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
             index shall lie, for tables that are not ours to write to. Readers take ``ReadOptions(index=...)``. None is the
             table's own directory. Such an index describes all files in one object, by their footers, keys and versions;
             what it describes already is not read again. Stores without versions in listings, such as disks, have none.
+        format: ``"delta"`` or ``"iceberg"``: the live files of such a table get an index, at ``index`` or in its directory.
         dry_run: Write nothing, but derive every sidecar that would be written.
         options: How to read; ``max_concurrency`` is also how many partitions are worked on at once.
         store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
@@ -406,7 +413,13 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         AccessError: The store refused the credentials for the listing.
     """
     job = IndexJob(
-        pages=pages, force=force, pack=pack, inline_bloom_bytes=inline_bloom_bytes, index=index, dry_run=dry_run
+        pages=pages,
+        force=force,
+        pack=pack,
+        inline_bloom_bytes=inline_bloom_bytes,
+        index=index,
+        format=format,
+        dry_run=dry_run,
     )
     async with one_table(Place(url, storage_options, store_options, store), options) as table:
         return job.report(await job.on_table(table, on_progress))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from coldparquet.catalog.discovery import discover_any
-from coldparquet.catalog.layouts import refuse_writing_below
+from coldparquet.catalog.layouts import listed_live_files, refuse_writing_below
 from coldparquet.catalog.packed import CATALOGUE_FILE, CATALOGUE_REASON
+from coldparquet.catalog.table_formats import read_live_files
 from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import (
     ColdParquetError,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.layouts import Layout
     from coldparquet.catalog.table_files import PartitionLocation
+    from coldparquet.catalog.table_formats import LiveFiles, TableFormat
     from coldparquet.options import ReadOptions, StoreOptions
     from coldparquet.pipelines.lakes import TableRun, TableToPlan
     from coldparquet.pipelines.model import LakeStores, Outcome, WorkItem
@@ -123,6 +126,8 @@ class PackJob(TableByTable):
     """Leave the bloom filters of a table out if they are more."""
     index: str | None = None
     """Directory for the catalogue, see :func:`pack_table`."""
+    format: TableFormat | None = None
+    """Which log says what files the tables have."""
     dry_run: bool = False
     """Write nothing; say what would be written."""
 
@@ -146,6 +151,9 @@ class PackJob(TableByTable):
             dry_run=self.dry_run,
             on_progress=stores.on_progress,
             index_path=None if self.index is None else join_url(stores.path_of(self.index, item), item.table),
+            live_files=None
+            if self.format is None
+            else partial(read_live_files, item.table_url, self.format, stores.access.storage_options),
         )
         existing = await packing.existing()
         return await packing.pack(existing, changed=None, bloom_limit_bytes=self.bloom_limit_bytes, force=force)
@@ -290,6 +298,7 @@ class _Packing:
         dry_run: bool,
         on_progress: Callable[[str, int], None] | None,
         index_path: str | None = None,
+        live_files: Callable[[], LiveFiles] | None = None,
     ) -> None:
         self._store = store
         self._path = path
@@ -298,6 +307,7 @@ class _Packing:
         self._options = options
         self._dry_run = dry_run
         self._on_progress = on_progress
+        self._live_files = live_files
 
     async def existing(self) -> FetchedRange | None:
         """Fetch the catalogue that is there; 1 request for most."""
@@ -320,6 +330,10 @@ class _Packing:
 
         Files of other layouts are kept by what a listing shows, but with ``force``.
         """
+        if self._live_files is not None:
+            live = await asyncio.to_thread(self._live_files)
+            live_layout = await listed_live_files(self._store, self._path, live)
+            return await self._pack_layout(live_layout, None if force else existing, existing, bloom_limit_bytes)
         discovery = await discover_any(self._store, self._path, self._options)
         locations, layout = discovery.locations, discovery.layout
         if layout is not None:

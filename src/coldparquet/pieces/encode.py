@@ -87,6 +87,7 @@ _OF_THE_DRIVER = frozenset(
         "unread",
         "timestamp",
         "index",
+        "format",
         "keys",
     }
 )

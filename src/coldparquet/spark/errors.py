@@ -74,6 +74,8 @@ _AS_OPTIONS = {
     "Scan.restore()": ".option('archived', 'restore')",
     "ReadOptions(archived='skip')": ".option('archived', 'skip')",
     "ReadOptions(columns_from='all')": ".option('columns_from', 'all')",
+    "ReadOptions(format='delta')": ".option('table_format', 'delta')",
+    "ReadOptions(format='iceberg')": ".option('table_format', 'iceberg')",
     "ReadOptions(timestamp='...')": ".option('timestamp', '...')",
     "ReadOptions(unread='skip')": ".option('unread', 'skip')",
     "ReadOptions(sidecars=False)": ".option('sidecars', 'false')",

@@ -19,6 +19,7 @@
 | ``unread`` | ``refuse`` a table with Parquet files beside its partitions that are not read, or ``skip`` these files |
 | ``columns_from`` | ``newest`` or ``all``: which partitions define the columns of a table without ``_meta`` |
 | ``timestamp`` | the column that says when a row happened, for files that do not name one |
+| ``table_format`` | ``delta`` or ``iceberg``: which log says what files the table has |
 | ``index`` | directory with the index of a table that is not ours to write to, such as ``s3://mine/indexes/events`` |
 | ``keys`` | ``inferred`` or ``text``: types of the columns that directories such as ``date=2024-03-01`` state |
 | ``sidecars`` | ``false`` plans from Parquet footers, for tables with damaged sidecars; default ``true`` |
@@ -224,6 +225,7 @@ _OPTIONS: Options = {
     "timestamp": ("read.timestamp", str),
     "keys": ("read.keys", str),
     "index": ("read.index", str),
+    "table_format": ("read.format", str),
     "sidecars": ("read.sidecars", truth),
     "restore_tier": ("restore.tier", str),
     "restore_days": ("restore.days", whole_number),

@@ -1,0 +1,205 @@
+"""Finds the live files of tables of Delta and Iceberg, whose logs alone tell which files count.
+
+The packages ``deltalake`` and ``pyiceberg`` read the logs, with requests of their own that are in no request log of ours. What
+they return is read as it lies; tables that need more than a list of files are refused: deletion vectors and delete files,
+columns with other names in the files.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from urllib.parse import unquote
+
+import pyarrow as pa
+from msgspec import Struct
+
+from coldparquet.catalog.hive_keys import KeyColumn, KeyKind
+from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TableFormat: TypeAlias = Literal["delta", "iceberg"]
+
+_EPOCH_TYPES = {pa.date32(): KeyKind.DATE, pa.timestamp("us"): KeyKind.TIMESTAMP}
+_DELTA_OPTIONS = {
+    "key": "AWS_ACCESS_KEY_ID",
+    "secret": "AWS_SECRET_ACCESS_KEY",
+    "token": "AWS_SESSION_TOKEN",
+    "endpoint_url": "AWS_ENDPOINT_URL",
+    "region": "AWS_REGION",
+}
+_ICEBERG_OPTIONS = {
+    "key": "s3.access-key-id",
+    "secret": "s3.secret-access-key",
+    "token": "s3.session-token",
+    "endpoint_url": "s3.endpoint",
+    "region": "s3.region",
+}
+"""Names of our storage options in the two packages; other options are the environment's."""
+
+
+class LiveFiles(Struct, frozen=True, kw_only=True):
+    """The files of one version of a table."""
+
+    keys: Mapping[str, tuple[KeyColumn, ...]]
+    """By the path of each file below the table: its partition values, where the file lacks them."""
+    version: str
+    """Which version it is, for people."""
+
+
+def read_live_files(url: str, table_format: TableFormat, storage_options: Mapping[str, Any]) -> LiveFiles:
+    """Read the log of a table. Blocks; requests are those of the package.
+
+    Raises:
+        InvalidInputError: The package is not installed.
+        NotFoundError: There is no such table.
+        UnsupportedError: Its files alone are not its rows.
+    """
+    package = {"delta": "deltalake", "iceberg": "pyiceberg"}[table_format]
+    if find_spec(package) is None:
+        raise InvalidInputError(
+            f"the log of a {table_format} table is read with {package}, which is not installed: pip install"
+            f" 'coldparquet[{table_format}]'",
+            kind="MissingPackage",
+            path=url,
+        )
+    read = _read_delta if table_format == "delta" else _read_iceberg
+    return read(url.rstrip("/"), storage_options)
+
+
+def _given(storage_options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
+    nested = storage_options.get("client_kwargs") or {}
+    given = {"endpoint_url": nested.get("endpoint_url"), "region": nested.get("region_name"), **storage_options}
+    return {names[name]: str(value) for name, value in given.items() if name in names and value is not None}
+
+
+def _read_delta(url: str, storage_options: Mapping[str, Any]) -> LiveFiles:
+    deltalake = import_module("deltalake")
+    options = _given(storage_options, _DELTA_OPTIONS)
+    if options.get("AWS_ENDPOINT_URL", "").startswith("http://"):
+        options["AWS_ALLOW_HTTP"] = "true"
+    try:
+        table = deltalake.DeltaTable(url, storage_options=options)
+        protocol, configuration = table.protocol(), table.metadata().configuration
+        uris, actions = table.file_uris(), pa.table(table.get_add_actions(flatten=True))
+    except deltalake.exceptions.TableNotFoundError as error:
+        raise NotFoundError("there is no table of Delta here", path=url) from error
+    except deltalake.exceptions.DeltaError as error:
+        raise UnsupportedError(f"deltalake cannot read the log: {error}", kind="UnreadableLog", path=url) from error
+    features = {*(protocol.reader_features or ())}
+    mapping = configuration.get("delta.columnMapping.mode", "none")
+    if "deletionVectors" in features or "columnMapping" in features or mapping != "none":
+        raise UnsupportedError(
+            "this Delta table may have deletion vectors or columns of other names in its files, so that its files are not its"
+            " rows; read it with a reader of Delta, or rewrite it without these features",
+            kind="TableFeature",
+            path=url,
+        )
+    columns = [name for name in actions.column_names if name.startswith("partition.")]
+    paths: list[Any] = actions.column("path").to_pylist()
+    numbers = {path: number for number, path in enumerate(paths)} | {
+        unquote(path): number for number, path in enumerate(paths)
+    }
+    values = {
+        name.removeprefix("partition."): _kind_and_values(actions.column(name), name.removeprefix("partition."), url)
+        for name in columns
+    }
+    keys = {}
+    for uri in uris:
+        name = _below(uri, url)
+        number = numbers.get(name)
+        if number is None:
+            raise FormatError(f"deltalake lists {name}, and tells nothing of it", kind="ContradictoryLog", path=url)
+        keys[name] = tuple(KeyColumn(column, kind, of_column[number]) for column, (kind, of_column) in values.items())
+    return LiveFiles(keys=keys, version=f"version {table.version():,} of a Delta table")
+
+
+def _kind_and_values(column: pa.ChunkedArray[Any], name: str, url: str) -> tuple[KeyKind, list[int | bytes | None]]:
+    type_ = column.type
+    if pa.types.is_integer(type_):
+        return KeyKind.LONG, column.to_pylist()
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return KeyKind.TEXT, [None if text is None else text.encode() for text in column.to_pylist()]
+    kind = _EPOCH_TYPES.get(type_)
+    if kind is None:
+        raise UnsupportedError(
+            f"its partition column {name!r} is of the type {type_}; only integers, text, dates and times without a zone are read",
+            kind="PartitionType",
+            path=url,
+            column=name,
+        )
+    numbers: Any = column.cast(pa.int32() if kind is KeyKind.DATE else pa.int64())
+    return kind, numbers.to_pylist()
+
+
+def _read_iceberg(url: str, storage_options: Mapping[str, Any]) -> LiveFiles:
+    tables, exceptions = import_module("pyiceberg.table"), import_module("pyiceberg.exceptions")
+    properties = _given(storage_options, _ICEBERG_OPTIONS)
+    location = _newest_metadata(url, storage_options)
+    try:
+        table = tables.StaticTable.from_metadata(location, properties)
+        tasks = list(table.scan().plan_files())
+    except (exceptions.NoSuchTableError, FileNotFoundError) as error:
+        raise NotFoundError("there is no table of Iceberg here", path=url) from error
+    except (ValueError, NotImplementedError, exceptions.ValidationError) as error:
+        raise UnsupportedError(
+            f"pyiceberg cannot read the metadata: {error}", kind="UnreadableLog", path=url
+        ) from error
+    names: dict[int, set[str]] = {}
+    for schema in table.schemas().values():
+        for field in schema.fields:
+            names.setdefault(field.field_id, set()).add(field.name)
+    ids: dict[str, set[int]] = {}
+    for field_id, of_field in names.items():
+        for name in of_field:
+            ids.setdefault(name, set()).add(field_id)
+    if (
+        any(task.delete_files for task in tasks)
+        or any(len(found) > 1 for found in names.values())
+        or (any(len(found) > 1 for found in ids.values()))
+    ):
+        raise UnsupportedError(
+            "this Iceberg table has delete files, or columns that were renamed or added again, so that its files are not its rows;"
+            " read it with a reader of Iceberg, or rewrite it",
+            kind="TableFeature",
+            path=url,
+        )
+    return LiveFiles(
+        keys={_below(task.file.file_path, url): () for task in tasks},
+        version=f"snapshot {table.metadata.current_snapshot_id} of an Iceberg table",
+    )
+
+
+def _newest_metadata(url: str, storage_options: Mapping[str, Any]) -> str:
+    """Return the metadata file with the largest number."""
+    filesystems = import_module("fsspec.core")
+    filesystem, path = filesystems.url_to_fs(f"{url}/metadata", **storage_options)
+    try:
+        names = [entry.rpartition("/")[2] for entry in filesystem.ls(path, detail=False)]
+    except FileNotFoundError:
+        names = []
+    found = {_number(name): name for name in names if name.endswith(".metadata.json") and _number(name) >= 0}
+    if not found:
+        raise NotFoundError("there is no metadata of Iceberg here: expected metadata/00001-....metadata.json", path=url)
+    return f"{url}/metadata/{found[max(found)]}"
+
+
+def _number(name: str) -> int:
+    digits = name.removeprefix("v").split(".")[0].split("-")[0]
+    return int(digits) if digits.isdecimal() else -1
+
+
+def _below(uri: str, url: str) -> str:
+    """Return the path of a file below its table."""
+    file, table = (text.partition("://")[2] if "://" in text else text for text in (uri, url))
+    name = file.removeprefix(f"{table.rstrip('/')}/")
+    if name == file:
+        raise UnsupportedError(
+            f"its file {uri} does not lie below the table, so it is not read; open the table at the place that its log names",
+            kind="FilesElsewhere",
+            path=url,
+        )
+    return name

@@ -1,0 +1,44 @@
+"""Hive lakes through the data source: the rows that Spark's own reader gives for what Spark wrote."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "true",
+        "day = '2024-03-02'",
+        "day >= '2024-03-02' and part in (1, 3)",
+        "part is null or id < 5",
+        "not (part = 1) and venue like 'X%'",
+    ],
+)
+def test_a_lake_that_spark_wrote_has_the_rows_that_spark_reads(spark: SparkSession, tmp_path: Path, where: str) -> None:
+    rows = spark.range(120).selectExpr(
+        "id",
+        "date_add(date'2024-03-01', cast(id % 3 as int)) as day",
+        "case when id % 5 = 4 then null else cast(id % 5 as bigint) end as part",
+        "case id % 2 when 0 then 'XETRA' else 'other venue' end as venue",
+        "named_struct('a', id, 'b', array(cast(id as string))) as nested",
+    )
+    lake = str(tmp_path / "lake")
+    rows.repartition(2).write.partitionBy("day", "part").parquet(lake)
+    ours = spark.read.format("coldparquet").load(lake)
+    theirs = spark.read.parquet(lake)
+    columns = ["id", "day", "part", "venue", "nested"]
+    assert dict(ours.dtypes)["day"] == "date"
+    found = ours.where(where).select(columns).orderBy("id").collect()
+    expected = theirs.where(where).select(columns).orderBy("id").collect()
+    assert found == expected
+    assert ours.where(where).count() == len(expected)
