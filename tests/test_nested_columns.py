@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import coldparquet as cp
 import coldparquet.sync
-from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.errors import BudgetExceededError, FormatError, UnsupportedError
 from coldparquet.format.parquet_schema import annotation_of, noted_leaves
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
@@ -231,6 +231,19 @@ async def test_values_outside_of_what_nanoseconds_hold() -> None:
         assert (await table.scan(["id"]).to_arrow()).num_rows == 1
         with pytest.raises(UnsupportedError, match="INT96"):
             await table.scan(["l"]).to_arrow()
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+async def test_few_pages_of_much_text_exceed_the_memory_limit(version: str) -> None:
+    long = pa.DictionaryArray.from_arrays(pa.array([0] * 4000, pa.int32()), pa.array(["x" * 100_000]))
+    lists = pa.ListArray.from_arrays(pa.array([0, 4000], pa.int32()), long)
+    inner = pa.StructArray.from_arrays([pa.array([1]), lists], ["a", "b"])
+    data = _written(pa.table({"s": inner, "id": [1]}), data_page_version=version, store_schema=False)
+    options = cp.ReadOptions(memory_limit_bytes=64 * 1024 * 1024)
+    async with cp.open_partition("t/one", store=await _partition(data), options=options) as table:
+        assert (await table.scan(["id"]).to_arrow()).num_rows == 1
+        with pytest.raises(BudgetExceededError, match="take 400,0"):
+            await table.scan(["s"]).to_arrow()
 
 
 @given(content=st.binary(max_size=60), position=st.integers(0, 200), value=st.integers(0, 255))

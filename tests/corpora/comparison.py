@@ -147,7 +147,7 @@ def _plain(table: pa.Table) -> pa.Table:
 async def _ask(partition: cp.Table, rows: pa.Table, random: Random) -> None:
     """Ask for values that are there; the oracle is Arrow's comparison of the rows, which are those that pyarrow read."""
     rows = _plain(rows)
-    names = [name for name in rows.schema.names if _may_be_asked(rows.schema.field(name).type)]
+    names = [name for name in rows.schema.names if name and _may_be_asked(rows.schema.field(name).type)]
     for _ in range(QUESTIONS if names and rows.num_rows else 0):
         name = random.choice(names)
         column = rows.column(name)

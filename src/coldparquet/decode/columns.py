@@ -46,7 +46,7 @@ from coldparquet.decode.parquet_reader import ChunkLabel, read_columns
 from coldparquet.decode.virtual_file import CODECS, leaf_of, one_column_file
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.page_headers import PageType, count_values, first_page, iterate_pages
-from coldparquet.format.parquet_schema import LeafSpec
+from coldparquet.format.parquet_schema import LeafSpec, note_of_levels
 from coldparquet.format.parquet_thrift import DataPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Codec, Encoding, PhysicalType
 from coldparquet.format.type_codes import TypeTag
@@ -277,21 +277,35 @@ class FetchedColumns:
         """Refuse pages of few bytes whose values would exceed the memory limit."""
         leaf = self._leaves[column.position]
         codec, label = self._codecs[column.position], self.labels[column.position]
-        if leaf.physical_type is not PhysicalType.BYTE_ARRAY or row_count < 2:
+        value_count = int(self._read.chunks["value_count"][column.position]) if leaf.max_rep_level else row_count
+        if leaf.physical_type is not PhysicalType.BYTE_ARRAY or value_count < 2:
             return
         pages = self._pages(column)
         size_bytes = delta_text_bytes(pages, codec=codec, leaf=leaf, label=label, enough_bytes=most_bytes)
-        if leaf.max_rep_level == 0 and not self._is_text(column.position):  # text of a dictionary is not expanded here
+        if not self._is_text(column.position):  # text of a dictionary is not expanded here
             size_bytes += dictionary_value_bytes(
                 pages,
                 codec=codec,
-                row_count=row_count,
-                max_def_level=leaf.max_def_level,
+                value_count=value_count,
+                levels=self._levels(column.position),
                 label=label,
                 enough_bytes=most_bytes,
             )
         if size_bytes > most_bytes:
-            check_decoded_size(pages, size_bytes, most_bytes, label, row_count=row_count)
+            check_decoded_size(pages, size_bytes, most_bytes, label, row_count=value_count)
+
+    def _levels(self, position: int) -> LeafSpec:
+        """Return a column of INT32 that has the levels of another one."""
+        leaf, column = self._leaves[position], self._columns[position]
+        first = self._read.columns[position] if column.part_of is None else column.part_of
+        stored = leaf_of(self._read.data.columns[first]).stored
+        return LeafSpec(
+            name="numbers",
+            physical_type=PhysicalType.INT32,
+            max_rep_level=leaf.max_rep_level,
+            max_def_level=leaf.max_def_level,
+            stored=None if stored is None else note_of_levels(stored, leaf.number),
+        )
 
     def _is_text(self, position: int) -> bool:
         stored = self._columns[position].type

@@ -254,31 +254,42 @@ def longest_text(pages: bytes, *, codec: int, label: ChunkLabel, check_page_chec
 
 
 def dictionary_value_bytes(  # noqa: PLR0913 - a chunk, and what its pages do not say themselves
-    pages: bytes, *, codec: int, row_count: int, max_def_level: int, label: ChunkLabel, enough_bytes: int
+    pages: bytes, *, codec: int, value_count: int, levels: LeafSpec, label: ChunkLabel, enough_bytes: int
 ) -> int:
-    """Return the size of a flat chunk's byte strings that are stored as indices into a dictionary."""
+    """Return the size of a chunk's byte strings that are stored as indices into a dictionary.
+
+    ``levels`` is a column of INT32 that has the levels of the chunk.
+    """
     parts = take_apart(pages, codec)
-    if parts is None or parts.dictionary is None or parts.row_count != row_count:
+    if parts is None or parts.dictionary is None or parts.row_count != value_count:
         return 0
-    if (parts.dictionary.header.uncompressed_page_size or 0) * row_count <= enough_bytes:
+    if (parts.dictionary.header.uncompressed_page_size or 0) * value_count <= enough_bytes:
         return 0
     chunk = _Chunk(
         content=memoryview(pages),
         codec=codec,
         created_by=None,
-        max_def_level=max_def_level,
+        max_def_level=levels.max_def_level,
         label=label,
         check_page_checksums=False,
     )
     try:
         lengths = numbers_to_numpy(compute.binary_length(_read_entries(chunk, parts.dictionary, None)), np.int32)
-        if int(lengths.max()) * row_count <= enough_bytes:
+        if int(lengths.max()) * value_count <= enough_bytes:
             return 0
-        of_rows = _read_numbers(chunk, lengths, parts.index_pages)
+        of_values = _read_numbers(chunk, lengths, parts.index_pages, levels)
     except (FormatError, UnsupportedError):
         return 0
-    size_bytes = int(compute.sum(of_rows).as_py() or 0)
+    size_bytes = sum(compute.sum(_innermost(chunk)).as_py() or 0 for chunk in of_values.chunks)
     return size_bytes if size_bytes > enough_bytes else 0
+
+
+def _innermost(values: Any) -> Any:
+    """Return the numbers in an array of lists and structs of one field."""
+    while pa.types.is_nested(values.type):
+        values = values.flatten()
+        values = values[0] if isinstance(values, list) else values
+    return values
 
 
 class _Chunk(Struct, frozen=True, kw_only=True):
@@ -306,13 +317,16 @@ def _decode_indices(
     return [pa.DictionaryArray.from_arrays(positions, dictionary, safe=False) for positions in indices.chunks]
 
 
-def _read_numbers(chunk: _Chunk, numbers: npt.NDArray[np.int32], index_pages: Sequence[Page]) -> pa.ChunkedArray[Any]:
-    """Decode pages of indices to the entry number of each row."""
+def _read_numbers(
+    chunk: _Chunk, numbers: npt.NDArray[np.int32], index_pages: Sequence[Page], leaf: LeafSpec | None = None
+) -> pa.ChunkedArray[Any]:
+    """Decode pages of indices to the entry number of each row, or of each value of another leaf."""
     pages: list[bytes | memoryview] = [
         _number_page(numbers, chunk.codec),
         chunk.content[index_pages[0].start : index_pages[-1].stop],
     ]
-    leaf = LeafSpec(name="numbers", physical_type=PhysicalType.INT32, max_def_level=chunk.max_def_level)
+    if leaf is None:
+        leaf = LeafSpec(name="numbers", physical_type=PhysicalType.INT32, max_def_level=chunk.max_def_level)
     row_count = count_rows(index_pages)
     file = one_column_file(pages, leaf, value_count=row_count, codec=chunk.codec, created_by=chunk.created_by)
     [decoded] = read_columns(file, {leaf.name: chunk.label}, check_page_checksums=chunk.check_page_checksums)

@@ -357,8 +357,7 @@ class _Node(Struct):
 def annotation_of(leaf: SchemaLeaf) -> str:
     """Return the annotation of the first leaf of a column; without the schema if that is too long."""
     first, *others = map(_what_counts, leaf.elements)
-    schema = [thrift.SchemaElement(name="schema", num_children=1), replace(first, name=""), *others]
-    note = base64.b64encode(thrift.FileMetaData(schema=schema, num_rows=0).encode()).decode()
+    note = _note([replace(first, name=""), *others])
     text = _type_text(_tree(iter(leaf.elements)))
     is_too_long = len(note) + len(text) > _LONGEST_NOTE_BYTES
     if is_too_long:
@@ -394,6 +393,31 @@ def encode_stored(name: str, note: str) -> tuple[list[thrift.SchemaElement], lis
     leaves = noted_leaves(note)
     first, *others = leaves[0].elements
     return [replace(first, name=name), *others], [[name, *leaf.path[1:]] for leaf in leaves]
+
+
+@lru_cache(maxsize=1024)
+def note_of_levels(note: str, number: int) -> str:
+    """Return the schema of a column of INT32 whose only leaf has the levels of one leaf of a noted column."""
+    *groups, leaf = list(_paths(_tree(iter(noted_leaves(note)[0].elements))))[number]
+    levels = [
+        thrift.SchemaElement(name="group", repetition_type=group.repetition_type, num_children=1) for group in groups
+    ]
+    last = thrift.SchemaElement(name="number", repetition_type=leaf.repetition_type, type=PhysicalType.INT32)
+    return _note([*levels, last])
+
+
+def _paths(node: _Node) -> Iterator[list[thrift.SchemaElement]]:
+    """Yield the fields on the way to each leaf."""
+    if not node.children:
+        yield [node.element]
+    for child in node.children:
+        for path in _paths(child):
+            yield [node.element, *path]
+
+
+def _note(elements: Sequence[thrift.SchemaElement]) -> str:
+    schema = [thrift.SchemaElement(name="schema", num_children=1), *elements]
+    return base64.b64encode(thrift.FileMetaData(schema=schema, num_rows=0).encode()).decode()
 
 
 def _tree(elements: Iterator[thrift.SchemaElement]) -> _Node:

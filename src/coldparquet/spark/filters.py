@@ -55,7 +55,7 @@ class Meaning(Enum):
     UUID = "uuid"
     IPV4 = "ipv4"
     NULLS = "nulls"
-    """Only the presence of a value: lists."""
+    """Only the presence of a value: nested columns, half floats, bytes of fixed length."""
     OTHER = "other"
     """Not comparable."""
 
@@ -145,7 +145,7 @@ def _meaning(field: pa.Field[Any], *, is_bigint: bool) -> Meaning:  # noqa: PLR0
         return Meaning.IPV4
     if is_written_as_text(field) or pa.types.is_time(source):
         return Meaning.OTHER
-    if pa.types.is_list(source):
+    if pa.types.is_nested(source) or pa.types.is_float16(source) or pa.types.is_fixed_size_binary(source):
         return Meaning.NULLS
     if pa.types.is_floating(source):
         return Meaning.FLOATING
