@@ -502,7 +502,10 @@ class Scan:
     async def _extremes(self, name: str, wanted: tuple[Extreme, ...]) -> list[Any]:
         """Find the wanted extremes, each as an Arrow scalar."""
         column = self._column(name)
-        if self.question.limit is not None or column.index != self.question.snapshot.designated_timestamp:
+        snapshot = self.question.snapshot
+        # A column that the user named may be NULL, and its files may be in any order.
+        is_in_order = column.index == snapshot.designated_timestamp and self.question.options.timestamp is None
+        if self.question.limit is not None or not is_in_order:
             return await self._answer("min_max", find_extremes, column, wanted)
         return await self._answer("min_max", _find_times, column, wanted)
 

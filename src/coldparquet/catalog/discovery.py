@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 from msgspec import Struct
 
-from coldparquet.catalog.layouts import find_layout, is_data_directory
+from coldparquet.catalog.layouts import find_layout
 from coldparquet.catalog.other_layouts import (
     HOW_TO_CONVERT,
     at_other_times,
     find_second_files,
     is_parquet_name,
+    names_part_of_layout,
     refuse_inside_logged_table,
     refuse_logged_table,
     rows_left_behind,
@@ -190,7 +191,7 @@ async def discover_any(store: ObjectStore, path: str, options: ReadOptions, *, a
     listing = await store.list(newest.directory_path, first_page_only=True)
     names = [info.path.rpartition("/")[2] for info in listing.objects]
     has_others = any(map(is_parquet_name, names)) or any(
-        is_data_directory(directory.rpartition("/")[2]) for directory in listing.directories
+        names_part_of_layout(directory.rpartition("/")[2]) for directory in listing.directories
     )
     if DATA_FILE in names or not has_others:
         return found
@@ -209,7 +210,9 @@ async def discover_layout(store: ObjectStore, path: str, options: ReadOptions) -
         if any(version is not None and version.name_txn >= 0 for version in versions):
             return None  # of two versions of a partition one counts
         layout = await find_layout(store, path, listing, keys=options.keys)
-    if layout is not None and any(location.name.endswith(f"/{DATA_FILE}") for location in layout.locations):
+    if layout is not None and any(
+        location.name.endswith(f"/{DATA_FILE}") and location.name.count("/") == 1 for location in layout.locations
+    ):
         return None  # partitions, some of which have another file by mistake
     return None if layout is None else _of_layout(layout, tuple(requests))
 
@@ -472,8 +475,8 @@ async def raise_what_is_missing(store: ObjectStore, location: PartitionLocation,
             path=directory_path,
         ) from error
     names = [info.path.rpartition("/")[2] for info in listing.objects]
-    misnamed = tuple(name for name in names if name.endswith(".parquet"))
-    has_directories = any(is_data_directory(found.rpartition("/")[2]) for found in listing.directories)
+    misnamed = tuple(name for name in names if is_parquet_name(name))
+    has_directories = any(names_part_of_layout(found.rpartition("/")[2]) for found in listing.directories)
     found = f"; it holds {few_names(misnamed)}: {advice_for_misnamed(misnamed)}" if misnamed else ""
     raise NotFoundError(
         f"there is no {DATA_FILE} in this directory, and a partition is one file of that name{found}; or the partition was"

@@ -14,7 +14,7 @@ import re
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 from msgspec import Struct
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from coldparquet.format.types import ColumnType
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-_INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
+_INTEGER = re.compile(r"-?\d{1,30}", re.ASCII)
+_INTEGERS = range(-(1 << 63), 1 << 63)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -98,14 +99,14 @@ def parse_keys(path: str) -> tuple[tuple[str, str | None], ...]:
     """Return keys and values of a file's path, relative to the table, in their order; None is NULL.
 
     Raises:
-        UnsupportedError: A key occurs twice.
+        UnsupportedError: A key occurs twice, or is not UTF-8.
     """
     found: dict[str, str | None] = {}
     for segment in path.split("/")[:-1]:
         if not is_key_directory(segment):
             continue
         key, _, value = segment.partition("=")
-        key = unquote(key)
+        key = _decoded(key, path)
         if key in found:
             raise UnsupportedError(
                 f"the key {key!r} is twice in this path, so its value is not certain; open the directory below the first one",
@@ -113,8 +114,19 @@ def parse_keys(path: str) -> tuple[tuple[str, str | None], ...]:
                 path=path,
                 key=key,
             )
-        found[key] = None if value in {"", HIVE_NULL} else unquote(value)
+        found[key] = None if value in {"", HIVE_NULL} else _decoded(value, path)
     return tuple(found.items())
+
+
+def _decoded(text: str, path: str) -> str:
+    try:
+        return unquote_to_bytes(text.encode()).decode()
+    except UnicodeError:
+        raise UnsupportedError(
+            f"the directory of this file states {text!r}, which is not UTF-8, so that its value is not known; rename it",
+            kind="KeyEncoding",
+            path=path,
+        ) from None
 
 
 def key_kind(values: Iterable[str | None]) -> KeyKind:
@@ -136,7 +148,7 @@ def _parsed(kind: KeyKind, value: str) -> KeyValue:
     if kind is KeyKind.TEXT:
         return value.encode(errors="surrogateescape")
     if kind is KeyKind.LONG:
-        return int(value) if _INTEGER.fullmatch(value) else None
+        return int(value) if _INTEGER.fullmatch(value) and int(value) in _INTEGERS else None
     try:
         if kind is KeyKind.DATE:
             return (date.fromisoformat(value) - _EPOCH.date()).days if _DATE.fullmatch(value) else None
@@ -210,28 +222,26 @@ def describes_keys(sidecar: Sidecar, keys: Sequence[KeyColumn]) -> bool:
 
 
 def refuse_contradiction(sidecar: Sidecar, key: KeyColumn) -> None:
-    """Refuse a file whose own column of a key's name cannot hold what its path states: by the key it would be pruned."""
+    """Refuse a file whose own column of a key's name may hold other values than its path states: by the key it is pruned."""
     place = sidecar.column_index(key.name)
     if place is None or not has_type_of_key(sidecar.column_type(place), key.kind):
         return
     field = BoundField(name=key.name, index=place, type=sidecar.column_type(place))
     bounds = SidecarStatistics(sidecar).bounds(field)
-    if bounds is None or not sidecar.row_group_count:
-        return
-    if key.value is None:
-        may_hold = bounds.may_hold_nulls
-    else:
-        may_hold = bounds.may_hold_values.copy()
-        for side, beyond in ((bounds.lower, True), (bounds.upper, False)):
-            if side is not None:
-                is_out = side.above(key.value) if beyond else ~side.at_or_above(key.value)
-                may_hold &= ~(is_out & side.known)
-    wrong = np.flatnonzero(~may_hold & (sidecar.row_counts > 0))
+    is_right = sidecar.row_counts == 0
+    if bounds is not None and key.value is None:
+        is_right |= ~bounds.may_hold_values
+    elif bounds is not None and key.value is not None and bounds.lower is not None and bounds.upper is not None:
+        lower, upper = bounds.lower, bounds.upper
+        is_only = lower.known & lower.at_or_above(key.value) & upper.known & ~upper.above(key.value)
+        is_right |= is_only & ~bounds.may_hold_nulls
+    wrong = np.flatnonzero(~is_right)
     if len(wrong):
         shown = "NULL" if key.value is None else key.value.decode() if isinstance(key.value, bytes) else key.value
         raise FormatError(
-            f"its directory states {key.name} = {shown}, but the column {key.name} of the file has no such value in row group"
-            f" {wrong[0]}: one of the two is wrong; move the file to the directory of its values",
+            f"its directory states {key.name} = {shown}, but its own column {key.name} has, or may have, other values in row group"
+            f" {wrong[0]}: such rows would be pruned by the directory; move the file to the directory of its values, or write it"
+            " without that column",
             kind="KeyContradiction",
             path=sidecar.path,
             column=key.name,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
@@ -26,13 +27,13 @@ from coldparquet.catalog.hive_keys import (
     key_value,
     parse_keys,
 )
-from coldparquet.catalog.other_layouts import is_parquet_name
+from coldparquet.catalog.other_layouts import is_parquet_name, names_part_of_layout
 from coldparquet.catalog.table_files import DATA_FILE, PartitionLocation
 from coldparquet.concurrency import gather_or_cancel, map_or_cancel
 from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.log import note_metadata
-from coldparquet.storage.requests import is_lasting_etag
+from coldparquet.storage.requests import is_lasting_etag, is_written_after
 from coldparquet.text import few_names, plural
 
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ COLD_SIDECAR_FILE = "_pm.a"
 _COLD_STATE_FILE = "_manifest"
 _COLD_TABLES_FILE = "_tables"
 _NUMBERED_TABLE = re.compile(r".+~\d+", re.ASCII)
-_DATED = re.compile(r"\d{1,4}|\d{4}[-_]?W?\d\d([-_]?\d\d)?(T\d\d.*)?|\d{8,10}", re.ASCII)
-"""Directories of years, months, days and hours: ``2024``, ``03``, ``2024-03-01``, ``20240301``, ``2024-03-01T12``."""
 _NOT_DATA = re.compile(r"\.crc$|(?:^|/)[_.]", re.ASCII)
 """Names in a path that no reader of lakes takes for data: hidden ones, and checksums."""
 _DIRECTORIES_AT_ONCE = 250
@@ -149,11 +148,6 @@ async def _exists(store: ObjectStore, path: str) -> bool:
     return True
 
 
-def is_data_directory(name: str) -> bool:
-    """Tell whether files below a directory of this name are data of the table: a key, or a date."""
-    return is_key_directory(name) or _DATED.fullmatch(name) is not None
-
-
 async def find_layout(store: ObjectStore, path: str, listing: Listing, *, keys: KeyTypes) -> Layout | None:
     """Find the files of a table that has no partition directories; None if there are none.
 
@@ -175,8 +169,14 @@ async def find_layout(store: ObjectStore, path: str, listing: Listing, *, keys: 
             kind="ManyTables",
             path=path,
         )
-    wanted = [f"{path}/{name}" for name in directories if is_data_directory(name)]
-    infos = [*listing.objects, *await _list_below(store, path, wanted)]
+    shown_directories = [name for name in directories if not _NOT_DATA.search(name)]
+    of_layout = [name for name in shown_directories if names_part_of_layout(name)]
+    if not of_layout and not any(map(is_parquet_name, names)):
+        return None
+    infos = [*listing.objects, *await _list_below(store, path, [f"{path}/{name}" for name in shown_directories])]
+    others = tuple(f"{path}/{name}/" for name in shown_directories if name not in set(of_layout))
+    unread = [info.path[len(path) + 1 :] for info in infos if info.path.startswith(others)] if others else []
+    infos = [info for info in infos if not others or not info.path.startswith(others)]
     listed = {info.path[len(path) + 1 :]: info for info in infos}
     shown = {name: info for name, info in listed.items() if not _NOT_DATA.search(name)}
     files = {name: info for name, info in shown.items() if is_parquet_name(name) and info.size_bytes != 0}
@@ -191,7 +191,7 @@ async def find_layout(store: ObjectStore, path: str, listing: Listing, *, keys: 
         is_cold_storage=is_cold_storage,
         states_times=layout.states_times,
         notes=(*layout.notes, *_notes_on_others(shown, files)),
-        unread=_not_looked_into([name for name in directories if not is_data_directory(name)]),
+        unread=_unread([name for name in unread if is_parquet_name(name.rpartition("/")[2])]),
     )
 
 
@@ -352,12 +352,20 @@ def _cold_storage(path: str, files: Mapping[str, ObjectInfo], listed: Mapping[st
         ((directory, name) for name, directory in zip(data, directories, strict=True) if directory is not None),
         key=lambda one: (one[0].timestamp_ns, one[1]),
     )
+    for (before, first), (after, second) in pairwise(found):
+        if before.stop_ns > after.start_ns:
+            raise UnsupportedError(
+                f"{first} and {second} are directories of the same time, so rows might be read twice; open one of them",
+                kind="SamePartition",
+                path=path,
+            )
+    others = [name for name in files if name.rpartition("/")[2] != DATA_FILE]
     locations = tuple(
         PartitionLocation(
             name=name,
             directory_path=f"{path}/{name}",
             data_path=f"{path}/{name}/{DATA_FILE}",
-            sidecar_path=f"{path}/{name}/{COLD_SIDECAR_FILE}" if f"{name}/{COLD_SIDECAR_FILE}" in listed else None,
+            sidecar_path=_sidecar_path(name, data[name], listed),
             directory=directory,
             listed_size_bytes=data[name].size_bytes,
         )
@@ -369,8 +377,19 @@ def _cold_storage(path: str, files: Mapping[str, ObjectInfo], listed: Mapping[st
         source=f"QuestDB's cold storage, {plural(len(locations), 'partition')} whose directories state"
         " the times of rows",
         states_times=True,
-        notes=("rows that the database has not moved to its cold storage yet are not here",),
+        notes=(
+            "rows that the database has not moved to its cold storage yet are not here",
+            *([f"not read, because a partition is one {DATA_FILE}: {few_names(others)}"] if others else []),
+        ),
     )
+
+
+def _sidecar_path(name: str, data: ObjectInfo, listed: Mapping[str, ObjectInfo]) -> str | None:
+    """Return where the sidecar of a partition lies; None where it is older than the data, and so perhaps of other data."""
+    sidecar = listed.get(f"{name}/{COLD_SIDECAR_FILE}")
+    if sidecar is None or is_written_after(data.modified_s, sidecar.modified_s):
+        return None
+    return sidecar.path
 
 
 def _notes_on_others(shown: Mapping[str, ObjectInfo], files: Mapping[str, ObjectInfo]) -> list[str]:
@@ -383,15 +402,14 @@ def _notes_on_others(shown: Mapping[str, ObjectInfo], files: Mapping[str, Object
     )
 
 
-def _not_looked_into(directories: Iterable[str]) -> tuple[Finding, ...]:
-    names = [name for name in directories if not name.startswith(("_", "."))]
+def _unread(names: Sequence[str]) -> tuple[Finding, ...]:
     if not names:
         return ()
     return (
         Finding(
-            severity="warning",
-            kind="UnreadDirectories",
-            message=f"rows may be missing: {few_names(names)} not read, because such a name is neither key=value nor a date",
+            severity="error",
+            kind="UnreadFiles",
+            message=f"rows are missing: {few_names(names)} not read, because the name of the directory is neither key=value nor a date",
             remedy="move away what is no part of the table, or open that directory alone",
         ),
     )

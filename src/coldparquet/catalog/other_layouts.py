@@ -13,11 +13,12 @@ import re
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 from coldparquet.catalog.findings import Finding, with_remedy
+from coldparquet.catalog.hive_keys import is_key_directory
 from coldparquet.catalog.objects import ListedObjects
 from coldparquet.catalog.table_files import DATA_FILE, TRANSACTION_FILE
 from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import NotFoundError, UnsupportedError
-from coldparquet.format.partition_names import parse_partition_directory, partition_floor_ns
+from coldparquet.format.partition_names import PARQUET_SUFFIXES, parse_partition_directory, partition_floor_ns
 from coldparquet.storage.local import LocalStore
 from coldparquet.text import few_names, plural
 
@@ -54,7 +55,6 @@ _NAMES_AND_MARKS: dict[str, tuple[str, str]] = {
     "iceberg": ("Iceberg", "metadata/*.metadata.json"),
     "hudi": ("Hudi", ".hoodie"),
 }
-_PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
 _OF_QUESTDB = re.compile(r"wal\d+|txn_seq|seq|.*(?:\.detached|\.attachable)", re.ASCII)
 """Directories that QuestDB keeps beside partitions, with and without a ``_txn`` beside them."""
 _DATE = re.compile(r"(\d{4})[-_./]?(\d\d)(?:[-_./]?(\d\d))?", re.ASCII)
@@ -147,7 +147,7 @@ def logged_table_error(found: LoggedFormat, path: str) -> UnsupportedError:
 
 def is_parquet_name(name: str) -> bool:
     """Tell whether a file name is that of Parquet; hidden files are temporary, or for private use."""
-    return name.lower().endswith(_PARQUET_SUFFIXES) and not name.startswith(("_", "."))
+    return name.lower().endswith(PARQUET_SUFFIXES) and not name.startswith(("_", "."))
 
 
 def unread_beside(
@@ -244,6 +244,15 @@ def _rows_are_missing(names: Sequence[str]) -> Finding:
     )
 
 
+def names_part_of_layout(name: str) -> bool:
+    """Tell whether files below a directory of this name are data in some layout: a key, or a date."""
+    return is_key_directory(name) or _DATED.fullmatch(name) is not None
+
+
+_DATED = re.compile(r"\d{1,4}|\d{4}[-_]?W?\d\d([-_]?\d\d)?(T\d\d.*)?|\d{8,10}", re.ASCII)
+"""Directories of years, months, days and hours: ``2024``, ``03``, ``2024-03-01``, ``20240301``, ``2024-03-01T12``."""
+
+
 def _is_other_date(name: str) -> bool:
     """Tell whether a name is a date in another format, such as ``20240301`` and ``2024_03_01``."""
     match = _DATE.fullmatch(name)
@@ -258,20 +267,29 @@ def _may_hold_rows(name: str) -> bool:
 
 
 def second_files(paths: Iterable[str], directories: Collection[str]) -> list[str]:
-    """Return Parquet files, such as ``2024-03-01/part-1.parquet``, that are beside a ``data.parquet`` and not read."""
+    """Return Parquet files that are beside a ``data.parquet``, or below its directory, and not read: ``2024-03-01/part-1.parquet``."""
     shown = set(paths)
     found = []
     for path in sorted(shown):
-        directory, _, name = path.rpartition("/")
+        above, _, name = path.rpartition("/")
+        if not is_parquet_name(name):
+            continue
+        directory = _directory_above(above, directories)
+        is_its_own = directory == above and name == DATA_FILE
         # Without a data.parquet, the read of the partition reports what the directory contains instead.
-        if (
-            name != DATA_FILE
-            and is_parquet_name(name)
-            and directory in directories
-            and f"{directory}/{DATA_FILE}" in shown
-        ):
-            found.append(f"{directory.rpartition('/')[2]}/{name}")
+        if directory is not None and not is_its_own and f"{directory}/{DATA_FILE}" in shown:
+            found.append(path[len(directory.rpartition("/")[0]) + 1 :])
     return found
+
+
+def _directory_above(path: str, directories: Collection[str]) -> str | None:
+    """Return the directory that is a path or above it; None where none is, or a part of the path in between is hidden."""
+    place = path
+    while place and place not in directories:
+        place, _, name = place.rpartition("/")
+        if name.startswith(("_", ".")):
+            return None
+    return place or None
 
 
 async def find_second_files(store: ObjectStore, directories: Sequence[str], *, may_ask: bool) -> list[str]:
@@ -308,11 +326,12 @@ def _second_files_on_disk(directories: Iterable[str]) -> list[str]:
         found += second_files(
             [f"{directory}/{name}" for name, is_directory in found_there if not is_directory], {directory}
         )
-        found += [
-            f"{directory.rpartition('/')[2]}/{name}"
-            for name, is_directory in found_there
-            if is_directory and "=" in name
-        ]
+        if (DATA_FILE, False) in found_there:  # else the table may have another layout
+            found += [
+                f"{directory.rpartition('/')[2]}/{name}"
+                for name, is_directory in found_there
+                if is_directory and names_part_of_layout(name)
+            ]
     return found
 
 

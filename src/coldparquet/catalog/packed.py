@@ -519,7 +519,7 @@ def _unpack(index: CatalogueIndex, number: int, block: memoryview | str) -> memo
 
 
 def _parse_sidecar(index: CatalogueIndex, entry: int, packed: memoryview, location: PartitionLocation) -> PackedLookup:
-    path, size_bytes = location.sidecar_path, int(index.parquet_sizes[entry])
+    path, size_bytes = location.sidecar_path or location.data_path, int(index.parquet_sizes[entry])
     try:
         # The newest snapshot is usually the committed one, and searching for it costs as much as parsing it.
         sidecar = parse_sidecar(packed, path=path)

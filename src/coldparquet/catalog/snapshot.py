@@ -40,7 +40,7 @@ from coldparquet.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from coldparquet.format.partition_names import parse_partition_directory
+from coldparquet.format.partition_names import PARQUET_SUFFIXES, parse_partition_directory
 from coldparquet.plan.columns import table_columns_of_metadata, timestamp_index, unified_columns, unknown_column
 from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
@@ -140,7 +140,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         if self.named:
             await refuse_inside_logged_table(self.store, self.named[0])  # the others are in the same table
             try:
-                if self._are_chosen and self.named[0].endswith(".parquet"):
+                if self._are_chosen and self.named[0].lower().endswith(PARQUET_SUFFIXES):
                     return await self._from_files(previous)
                 return await self._from_newest(named_locations(self.named), CatalogueFile(path=self.path), previous)
             except NotFoundError as error:
@@ -200,7 +200,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         if error.kind != NotFoundError.default_kind or self.path.endswith(".parquet"):
             return
         if self._are_chosen:
-            if self.named[0].endswith(".parquet"):
+            if self.named[0].lower().endswith(PARQUET_SUFFIXES):
                 return
             raise NotFoundError(
                 "no partition of this name is here, or it is not in Parquet; check the name, or use open_table, which reads"

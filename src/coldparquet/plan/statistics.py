@@ -264,11 +264,11 @@ def interval_bounds(*, lower: IntArray, upper: IntArray, known: BoolArray) -> Bo
     )
 
 
-def key_bounds(values: Sequence[int | bytes | None]) -> Bounds:
+def key_bounds(values: Sequence[int | bytes | None], *, are_numbers: bool) -> Bounds:
     """Return the bounds of a column of which each partition holds one value, or NULL: a key of its path."""
     is_null = np.array([value is None for value in values], np.bool_)
     side: Side
-    if any(isinstance(value, int) for value in values):
+    if are_numbers:
         side = NumericSide(~is_null, np.array([value if isinstance(value, int) else 0 for value in values], np.int64))
     else:
         texts = [value if isinstance(value, bytes) else b"" for value in values]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coldparquet.catalog.hive_keys import has_type_of_key
+from coldparquet.catalog.hive_keys import KeyKind, has_type_of_key
 from coldparquet.concurrency import both
 from coldparquet.plan.choices import Choice
 from coldparquet.plan.columns import columns_left_out
@@ -139,6 +139,8 @@ def _stated_times(question: Question) -> dict[int, Bounds]:
         return {}
     unit_ns = NANOSECONDS_PER_UNIT[type_.arrow.unit or "ns"]
     ranges = [partition.time_range_ns for partition in snapshot.partitions]
+    if not any(ranges):
+        return {}
     stated = [time_range or (0, 0) for time_range in ranges]
     bounds = interval_bounds(
         lower=_bounds([start // unit_ns for start, _ in stated]),
@@ -154,7 +156,10 @@ def _stated_keys(question: Question) -> dict[int, Bounds]:
     keys = partitions[0].location.keys if partitions else ()
     columns = {column.name: column for column in question.predicate_columns}
     return {
-        columns[key.name].index: key_bounds([partition.location.keys[number].value for partition in partitions])
+        columns[key.name].index: key_bounds(
+            [partition.location.keys[number].value for partition in partitions],
+            are_numbers=key.kind is not KeyKind.TEXT,
+        )
         for number, key in enumerate(keys)
         if key.name in columns and has_type_of_key(columns[key.name].readable_type, key.kind)
     }
