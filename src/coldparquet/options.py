@@ -195,7 +195,7 @@ class StoreOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """How to read. Every switch has a default, and none but ``columns_from`` and ``keys`` changes what the rows say.
+    """How to read. Every switch has a default. What the rows say depends on ``columns_from``, ``format`` and ``keys`` alone.
 
     The result:
 
@@ -296,7 +296,7 @@ class ReadOptions:
 
     timestamp: str | None = None
     """Name of the column by which ``latest_by``, ``top_k`` and ``time_range`` go in a table whose files name none, such as
-    a directory of files of other tools. The rows need not be in its order. NULL counts as older than everything."""
+    a directory of files of other tools. The rows need not be in its order. Rows whose time is NULL come last, in either order."""
 
     index: str | None = None
     """URL of a directory in the same kind of store, such as ``s3://mine/indexes/events``, with the catalogue of the table

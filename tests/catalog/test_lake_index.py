@@ -8,13 +8,15 @@ import pyarrow as pa
 import pytest
 
 import coldparquet as cp
+from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
+from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.records import replace
 from coldparquet.storage.checked import read_whole
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import ObjectInfo
-from tests.support.parquet_footers import parquet_bytes
+from tests.support.parquet_footers import parquet_bytes, parsed_footer
 from tests.support.small_tables import StoreWithClasses
 
 DAYS, FILES = 9, 2
@@ -157,7 +159,12 @@ async def test_a_file_that_cannot_be_described_is_a_failure_and_the_others_are_i
 
 async def test_nothing_is_written_below_the_root_of_cold_storage() -> None:
     data = file_of(1, 0)
-    objects = {f"cold/trades~5/year=2024/month=03/day={day:02}/data.parquet": data for day in (1, 2)}
+    sidecar = encode_sidecar(sidecar_content_from_footer(parsed_footer(data)))
+    objects = {
+        f"cold/trades~5/year=2024/month=03/day={day:02}/{name}": content
+        for day in (1, 2)
+        for name, content in (("data.parquet", data), ("_pm.a", sidecar))
+    }
     store = LakeStore({**objects, "cold/trades~5/_manifest": b"x", "cold/_tables": b"x"})
     before = dict(store._objects)
     for write in (index_table, pack_table):
@@ -170,7 +177,12 @@ async def test_nothing_is_written_below_the_root_of_cold_storage() -> None:
     options = cp.ReadOptions(index="mine/trades")
     async with cp.open_table("cold/trades~5", store=store, options=options) as table:
         assert await table.scan().count() == 100
-        assert not [entry for entry in table.request_log if "parquet" in entry.path]
+        assert not [entry for entry in table.request_log if "parquet" in entry.path or "_pm" in entry.path]
+    again = await index_table("cold/trades~5", store=store, index="mine/trades")
+    assert again.catalogue is not None
+    assert again.catalogue.action == "unchanged"
+    async with cp.open_table("cold/trades~5", store=store, options=cp.ReadOptions(index="mine/wrong")) as table:
+        assert "there is no index at mine/wrong" in " ".join((await table.scan().plan()).notes)
 
 
 async def test_a_dry_run_writes_nothing_and_says_how_large_it_would_be() -> None:

@@ -596,3 +596,37 @@ def test_no_writer_begins_a_table_among_files_of_others_or_below_cold_storage(tm
             asyncio.run(publish_table(str(source), str(place)))
         assert caught.value.kind == kind
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("own", [pa.array([2020], pa.int32()), pa.array([2025], pa.int64())])
+@pytest.mark.parametrize("where", ["year = 2020", "year = 2025", None])
+async def test_a_file_whose_own_column_contradicts_its_key_is_never_pruned_by_it(
+    own: Any, where: str | None, tmp_path: Path
+) -> None:
+    files = {
+        "year=2024/x.parquet": parquet(v=[1], year=own),
+        "year=2025/x.parquet": parquet(v=[2], year=pa.array([2025])),
+    }
+    with pytest.raises(cp.errors.FormatError) as caught:
+        await rows_of(write_directory(tmp_path, files), where=where)
+    assert caught.value.kind == "KeyContradiction"
+
+
+async def test_files_below_a_directory_of_another_name_are_an_error(tmp_path: Path) -> None:
+    files = {"year=2024/x.parquet": parquet(v=[1]), "year=2024/backup/x.parquet": parquet(v=[1])}
+    url = write_directory(tmp_path, files)
+    with pytest.raises(cp.errors.UnsupportedError, match=r"backup/x\.parquet") as caught:
+        await cp.open_table(url)
+    assert caught.value.kind == "UnreadFiles"
+    assert (await rows_of(url, unread="skip")).num_rows == 1
+
+
+def test_no_part_of_cold_storage_is_indexed(tmp_path: Path) -> None:
+    cold = cold_storage("interval_day", tmp_path, sidecars="none")
+    day = next(cold.rglob("data.parquet"))
+    before = sorted(tmp_path.rglob("*"))
+    for place in (day, day.parent, day.parent.parent, cold):
+        with pytest.raises(cp.errors.UnsupportedError) as caught:
+            asyncio.run(index_table(place))
+        assert caught.value.kind == "ColdStorage"
+    assert sorted(tmp_path.rglob("*")) == before

@@ -13,6 +13,7 @@ import pytest
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet_testing.simulator import ColdStoreServer
+from coldparquet_testing.simulator.faults import FaultRule
 
 deltalake = pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
@@ -105,6 +106,28 @@ def test_an_iceberg_table_with_a_renamed_column_is_refused(iceberg: Any) -> None
     with pytest.raises(cp.errors.UnsupportedError, match="renamed") as caught:
         opened(iceberg.location(), "iceberg")
     assert caught.value.kind == "TableFeature"
+
+
+def test_what_cannot_be_certain_of_an_iceberg_table_is_refused(iceberg: Any) -> None:
+    iceberg.append(rows(0))
+    place = Path(iceberg.location().removeprefix("file://"))
+    newest = Path(iceberg.metadata_location.removeprefix("file://"))
+    other = newest.with_name(f"{newest.name[:6]}other.metadata.json")
+    other.write_bytes(newest.read_bytes())
+    with pytest.raises(cp.errors.UnsupportedError, match="catalog") as caught:
+        opened(place, "iceberg")
+    assert caught.value.kind == "AmbiguousMetadata"
+
+
+def test_a_store_that_refuses_is_an_error_of_ours_without_its_answer(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    with ColdStoreServer(tmp_path) as server:
+        server.set_faults(FaultRule("forbidden", operation="*"))
+        for table_format in ("delta", "iceberg"):
+            read = cp.ReadOptions(format=table_format)
+            with pytest.raises(cp.errors.ColdParquetError) as caught:
+                cp.sync.open_table("s3://bucket/t", storage_options=server.storage_options, options=read)
+            assert "<" not in caught.value.message
 
 
 def test_what_is_no_such_table_says_so(tmp_path: Path) -> None:

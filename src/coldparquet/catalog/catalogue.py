@@ -41,6 +41,7 @@ class Catalogue:
         file: The fetched catalogue.
         store: Where its blocks are fetched from.
         listed: Lists the versions of objects; None makes listings for this catalogue alone.
+        is_asked_for: Whether the user named its place, so that a missing one is told.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Catalogue:
         store: CachedStore,
         *,
         listed: ListedObjects | None = None,
+        is_asked_for: bool = False,
     ) -> None:
         self.file = file
         self._store = store
@@ -56,6 +58,8 @@ class Catalogue:
         self._listed = listed or ListedObjects(store, versions=store.versions)
         self.blooms = PackedBlooms(file, store)
         """The bloom filters of the catalogue."""
+        self.is_asked_for = is_asked_for
+        """Whether the user named its place."""
         self.lock = asyncio.Lock()
         """Held while the metadata of many partitions is read, so that no other task reads the same."""
 
@@ -70,6 +74,10 @@ class Catalogue:
         index = self.file.index
         if self.file.problem is not None:
             return (f"{CATALOGUE_FILE} is not used: {self.file.problem}",)
+        if index is None and self.is_asked_for:
+            return (
+                f"there is no index at {self.file.path}, which ReadOptions.index names; 'coldparquet index' writes one",
+            )
         if index is None:
             return ()
         in_parquet = [location for location in locations if not location.is_native]

@@ -79,14 +79,14 @@ class KeyColumn(Struct, frozen=True):
 
 def key_as_data(key: KeyColumn) -> list[Any]:
     """Return a key as JSON can hold it."""
-    value = key.value.decode(errors="surrogateescape") if isinstance(key.value, bytes) else key.value
+    value = key.value.decode() if isinstance(key.value, bytes) else key.value
     return [key.name, key.kind, value]
 
 
 def key_from_data(data: Sequence[Any]) -> KeyColumn:
     """Return a key that :func:`key_as_data` has described."""
     name, kind, value = data
-    return KeyColumn(name, KeyKind(kind), value.encode(errors="surrogateescape") if isinstance(value, str) else value)
+    return KeyColumn(name, KeyKind(kind), value.encode() if isinstance(value, str) else value)
 
 
 def is_key_directory(name: str) -> bool:
@@ -146,7 +146,7 @@ def key_value(kind: KeyKind, value: str | None) -> KeyValue:
 def _parsed(kind: KeyKind, value: str) -> KeyValue:
     """Return a value of a type, None if it is not of this type."""
     if kind is KeyKind.TEXT:
-        return value.encode(errors="surrogateescape")
+        return value.encode()
     if kind is KeyKind.LONG:
         return int(value) if _INTEGER.fullmatch(value) and int(value) in _INTEGERS else None
     try:
@@ -209,6 +209,21 @@ def has_type_of_key(column_type: ColumnType, kind: KeyKind) -> bool:
     return column_type.arrow == resolve_type(type_code, physical_type, 0, 0, annotation).arrow
 
 
+def _compares_as_key(column_type: ColumnType, kind: KeyKind) -> bool:
+    is_integer = kind is KeyKind.LONG and column_type.arrow.name in {"int8", "int16", "int32"}
+    return is_integer or has_type_of_key(column_type, kind)
+
+
+def keys_without_columns(sidecar: Sidecar, keys: Sequence[KeyColumn]) -> frozenset[str]:
+    """Return the names of the keys that a file does not have as columns of its own."""
+    found = set()
+    for key in keys:
+        place = sidecar.column_index(key.name)
+        if place is not None and not sidecar.chunks(place).total_compressed_bytes.any():
+            found.add(key.name)
+    return frozenset(found)
+
+
 def describes_keys(sidecar: Sidecar, keys: Sequence[KeyColumn]) -> bool:
     """Tell whether a sidecar has a column of each key, of the key's type or, in the file itself, of any."""
     for key in keys:
@@ -224,7 +239,7 @@ def describes_keys(sidecar: Sidecar, keys: Sequence[KeyColumn]) -> bool:
 def refuse_contradiction(sidecar: Sidecar, key: KeyColumn) -> None:
     """Refuse a file whose own column of a key's name may hold other values than its path states: by the key it is pruned."""
     place = sidecar.column_index(key.name)
-    if place is None or not has_type_of_key(sidecar.column_type(place), key.kind):
+    if place is None or not _compares_as_key(sidecar.column_type(place), key.kind):
         return
     field = BoundField(name=key.name, index=place, type=sidecar.column_type(place))
     bounds = SidecarStatistics(sidecar).bounds(field)

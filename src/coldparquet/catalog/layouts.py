@@ -3,7 +3,7 @@
 A table of this library has one ``data.parquet`` in each partition directory, whose name states the times of its rows. Here
 each file is a partition of its own, named by its path in the table. Nothing states its times, but for QuestDB's own
 cold storage (``<table>/year=2026/month=02/day=10/data.parquet``). Keys of Hive directories become columns:
-:mod:`coldparquet.format.hive_keys`.
+:mod:`coldparquet.catalog.hive_keys`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Layout(Struct, frozen=True, kw_only=True):
     locations: tuple[PartitionLocation, ...]
     """By the values of their keys, and then by path; in cold storage by time."""
     infos: tuple[ObjectInfo, ...]
-    """What the listing says of them; empty where the files were named."""
+    """What the listing says of them, and of their sidecars; empty where the files were named."""
     source: str
     """What was found, and what the directories state, as text."""
     is_cold_storage: bool = False
@@ -87,7 +87,9 @@ class Layout(Struct, frozen=True, kw_only=True):
 
 def refuse_writing_below(layout: Layout | None, table_path: str, path: str) -> None:
     """Refuse to write to a place of which QuestDB is the only writer."""
-    root = table_path.rpartition("/")[0]
+    segments = table_path.split("/")
+    depth = next((number for number, name in enumerate(segments) if _NUMBERED_TABLE.fullmatch(name)), len(segments) - 1)
+    root = "/".join(segments[:depth])
     if layout is not None and layout.is_cold_storage and f"{path}/".startswith(f"{root}/"):
         raise UnsupportedError(
             "this is a QuestDB's cold storage, and QuestDB must be the only writer below its root; name another place with --index"
@@ -125,9 +127,17 @@ async def refuse_place_of_others(
             kind="NotEmpty",
             path=path,
         )
+    await refuse_below_cold_storage(store, path, is_new=True)
+
+
+async def refuse_below_cold_storage(store: ObjectStore, path: str, *, is_new: bool) -> None:
+    """Refuse a directory below the root of QuestDB's cold storage: where a table would begin, or one that is below ``trades~5``.
+
+    No request where no part of the path is named like such a table; 1 HEAD for a table that would begin.
+    """
     segments = path.rstrip("/").split("/")
-    numbered = [number for number, segment in enumerate(segments) if _NUMBERED_TABLE.fullmatch(segment)]
-    for depth in {len(segments) - 1, *numbered}:
+    depths = {number for number, segment in enumerate(segments) if _NUMBERED_TABLE.fullmatch(segment)}
+    for depth in depths | ({len(segments) - 1} if is_new else set()):
         root = "/".join(segments[:depth])
         if root and await _exists(store, f"{root}/{_COLD_TABLES_FILE}"):
             raise UnsupportedError(
@@ -174,11 +184,10 @@ async def find_layout(store: ObjectStore, path: str, listing: Listing, *, keys: 
     if not of_layout and not any(map(is_parquet_name, names)):
         return None
     infos = [*listing.objects, *await _list_below(store, path, [f"{path}/{name}" for name in shown_directories])]
-    others = tuple(f"{path}/{name}/" for name in shown_directories if name not in set(of_layout))
-    unread = [info.path[len(path) + 1 :] for info in infos if info.path.startswith(others)] if others else []
-    infos = [info for info in infos if not others or not info.path.startswith(others)]
     listed = {info.path[len(path) + 1 :]: info for info in infos}
-    shown = {name: info for name, info in listed.items() if not _NOT_DATA.search(name)}
+    below = {name: info for name, info in listed.items() if not _NOT_DATA.search(name)}
+    shown = {name: info for name, info in below.items() if all(map(names_part_of_layout, name.split("/")[:-1]))}
+    unread = [name for name in below if name not in shown]
     files = {name: info for name, info in shown.items() if is_parquet_name(name) and info.size_bytes != 0}
     if not files:
         return None
@@ -373,7 +382,10 @@ def _cold_storage(path: str, files: Mapping[str, ObjectInfo], listed: Mapping[st
     )
     return Layout(
         locations=locations,
-        infos=tuple(data[name] for _, name in found),
+        infos=(
+            *(data[name] for _, name in found),
+            *(listed[f"{one.name}/{COLD_SIDECAR_FILE}"] for one in locations if one.sidecar_path is not None),
+        ),
         source=f"QuestDB's cold storage, {plural(len(locations), 'partition')} whose directories state"
         " the times of rows",
         states_times=True,

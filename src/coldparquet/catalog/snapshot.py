@@ -18,6 +18,7 @@ from coldparquet.catalog.discovery import (
     named_locations,
     refuse_overlaps,
 )
+from coldparquet.catalog.hive_keys import keys_without_columns
 from coldparquet.catalog.layouts import listed_live_files, place_files
 from coldparquet.catalog.objects import DataObjects, ListedObjects
 from coldparquet.catalog.other_layouts import (
@@ -76,6 +77,8 @@ class TableSnapshot(Struct, frozen=True, kw_only=True):
     """The table's own files; None where there are none, or partitions were named."""
     symbol_dictionaries: SymbolDictionaries | None
     """Values of the table's symbol columns; None where there are no table files."""
+    pruning_keys: frozenset[str] = frozenset()
+    """Columns by which the names of directories prune: keys that the newest file does not have itself."""
     page_files: PageFiles
     """Pages of the partitions."""
     data_objects: DataObjects
@@ -257,7 +260,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             layout.expect_listed(store.versions)
         at_hand = None if layout is None or not layout.infos else {info.path: info for info in layout.infos}
         listed = ListedObjects(store, versions=store.versions, on_listed=warn_of_second_files, at_hand=at_hand)
-        catalogue = Catalogue(file, store, listed=listed)
+        catalogue = Catalogue(file, store, listed=listed, is_asked_for=self.index_path is not None)
         partitions = tuple(self._partition(location, store, catalogue, len(locations)) for location in locations)
         page_files = _new_page_files(store, catalogue)
         if layout is not None:
@@ -289,6 +292,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             designated_timestamp=self._timestamp_of(columns, newest.sidecar, partitions, layout),
             files=None,
             symbol_dictionaries=None,
+            pruning_keys=keys_without_columns(newest.sidecar, locations[-1].keys),
             page_files=page_files,
             data_objects=data_objects,
             listed_objects=listed,
@@ -387,7 +391,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         committed = CommittedRowsStore(self.store, state, newest=files)
         store = self.caches.above(CheckedStore(committed, _new_versions(previous, discovery.locations)))
         listed = ListedObjects(store, versions=store.versions)
-        catalogue = Catalogue(file, store, listed=listed)
+        catalogue = Catalogue(file, store, listed=listed, is_asked_for=self.index_path is not None)
         page_files = _new_page_files(store, catalogue)
         data_objects = DataObjects(store, listed=listed)
         known = {} if previous is None else _unchanged(previous, files, discovery.locations)

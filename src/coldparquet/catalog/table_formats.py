@@ -7,6 +7,9 @@ columns with other names in the files.
 
 from __future__ import annotations
 
+import json
+import os
+from collections import Counter
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -16,7 +19,16 @@ import pyarrow as pa
 from msgspec import Struct
 
 from coldparquet.catalog.hive_keys import KeyColumn, KeyKind
-from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, UnsupportedError
+from coldparquet.errors import (
+    AccessError,
+    ColdParquetError,
+    FormatError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnsupportedError,
+)
+from coldparquet.storage.fsspec_store import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +36,10 @@ if TYPE_CHECKING:
 TableFormat: TypeAlias = Literal["delta", "iceberg"]
 
 _EPOCH_TYPES = {pa.date32(): KeyKind.DATE, pa.timestamp("us"): KeyKind.TIMESTAMP}
+_KNOWN_DELTA_FEATURES = frozenset({"timestampNtz", "typeWidening", "v2Checkpoint", "vacuumProtocolCheck"})
+"""Features for readers with which the live files are still the rows; all others are refused."""
+_LATEST_DELTA_READER = 3
+_LATEST_ICEBERG = 2
 _DELTA_OPTIONS = {
     "key": "AWS_ACCESS_KEY_ID",
     "secret": "AWS_SECRET_ACCESS_KEY",
@@ -67,7 +83,26 @@ def read_live_files(url: str, table_format: TableFormat, storage_options: Mappin
             path=url,
         )
     read = _read_delta if table_format == "delta" else _read_iceberg
-    return read(url.rstrip("/"), storage_options)
+    place = url.rstrip("/") if "://" in url else os.path.realpath(url)
+    try:
+        return read(place, storage_options)
+    except ColdParquetError:
+        raise
+    except PermissionError as error:
+        raise AccessError(f"{package} may not read the log: {_reason(error)}", path=url) from None
+    except ImportError as error:
+        raise InvalidInputError(f"{package} lacks a package: {error}", kind="MissingPackage", path=url) from error
+    except Exception as error:  # noqa: BLE001 - of two packages and the clients below them
+        raise StorageError(f"{package} cannot read the log: {_reason(error)}", kind="UnreadableLog", path=url) from None
+
+
+def _reason(error: Exception) -> str:
+    """Return what a package says, up to an answer of a store, which may hold parts of a signature."""
+    text = " ".join(without_secrets(str(error)).partition("<")[0].split())
+    return f"{type(error).__name__}: {text[:_LONGEST_REASON]}"
+
+
+_LONGEST_REASON = 300
 
 
 def _given(storage_options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
@@ -86,15 +121,14 @@ def _read_delta(url: str, storage_options: Mapping[str, Any]) -> LiveFiles:
         protocol, configuration = table.protocol(), table.metadata().configuration
         uris, actions = table.file_uris(), pa.table(table.get_add_actions(flatten=True))
     except deltalake.exceptions.TableNotFoundError as error:
-        raise NotFoundError("there is no table of Delta here", path=url) from error
-    except deltalake.exceptions.DeltaError as error:
-        raise UnsupportedError(f"deltalake cannot read the log: {error}", kind="UnreadableLog", path=url) from error
-    features = {*(protocol.reader_features or ())}
-    mapping = configuration.get("delta.columnMapping.mode", "none")
-    if "deletionVectors" in features or "columnMapping" in features or mapping != "none":
+        raise NotFoundError("there is no Delta table here", path=url) from error
+    unknown = {*(protocol.reader_features or ())} - _KNOWN_DELTA_FEATURES
+    has_other_names = configuration.get("delta.columnMapping.mode", "none") != "none"
+    if unknown or has_other_names or protocol.min_reader_version > _LATEST_DELTA_READER:
+        why = f"features {', '.join(sorted(unknown))}" if unknown else "columns of other names, or a newer version"
         raise UnsupportedError(
-            "this Delta table may have deletion vectors or columns of other names in its files, so that its files are not its"
-            " rows; read it with a reader of Delta, or rewrite it without these features",
+            f"this Delta table has {why}, such as deletion vectors, so that its files may not be its rows; read it with a reader"
+            " of Delta, or rewrite it without",
             kind="TableFeature",
             path=url,
         )
@@ -141,29 +175,27 @@ def _read_iceberg(url: str, storage_options: Mapping[str, Any]) -> LiveFiles:
     location = _newest_metadata(url, storage_options)
     try:
         table = tables.StaticTable.from_metadata(location, properties)
-        tasks = list(table.scan().plan_files())
     except (exceptions.NoSuchTableError, FileNotFoundError) as error:
-        raise NotFoundError("there is no table of Iceberg here", path=url) from error
-    except (ValueError, NotImplementedError, exceptions.ValidationError) as error:
-        raise UnsupportedError(
-            f"pyiceberg cannot read the metadata: {error}", kind="UnreadableLog", path=url
-        ) from error
+        raise NotFoundError("there is no Iceberg table here", path=url) from error
+    tasks = list(table.scan().plan_files())
     names: dict[int, set[str]] = {}
     for schema in table.schemas().values():
-        for field in schema.fields:
-            names.setdefault(field.field_id, set()).add(field.name)
-    ids: dict[str, set[int]] = {}
-    for field_id, of_field in names.items():
-        for name in of_field:
-            ids.setdefault(name, set()).add(field_id)
+        for field_id in schema.field_ids:  # those inside structs, too
+            names.setdefault(field_id, set()).add(schema.find_column_name(field_id))
+    ids = Counter(name for of_field in names.values() for name in of_field)
+    mapping = json.loads(table.properties.get("schema.name-mapping.default", "[]"))
     if (
-        any(task.delete_files for task in tasks)
+        table.metadata.format_version > _LATEST_ICEBERG
+        or any(task.delete_files for task in tasks)
         or any(len(found) > 1 for found in names.values())
-        or (any(len(found) > 1 for found in ids.values()))
+        or any(count > 1 for count in ids.values())
+        or any(len(entry["names"]) > 1 for entry in mapping)
+        or any(field.transform.__class__.__name__ == "IdentityTransform" for field in table.spec().fields)
+        or len(table.specs()) > 1
     ):
         raise UnsupportedError(
-            "this Iceberg table has delete files, or columns that were renamed or added again, so that its files are not its rows;"
-            " read it with a reader of Iceberg, or rewrite it",
+            "this Iceberg table has delete files, columns that were renamed or added again, a partition column by value, which files may"
+            " lack, or a newer format, so that its files may not be its rows; read it with a reader of Iceberg, or rewrite it",
             kind="TableFeature",
             path=url,
         )
@@ -174,17 +206,29 @@ def _read_iceberg(url: str, storage_options: Mapping[str, Any]) -> LiveFiles:
 
 
 def _newest_metadata(url: str, storage_options: Mapping[str, Any]) -> str:
-    """Return the metadata file with the largest number."""
+    """Return the metadata file that ``version-hint.text`` names, else the one with the largest number."""
     filesystems = import_module("fsspec.core")
     filesystem, path = filesystems.url_to_fs(f"{url}/metadata", **storage_options)
     try:
         names = [entry.rpartition("/")[2] for entry in filesystem.ls(path, detail=False)]
     except FileNotFoundError:
         names = []
-    found = {_number(name): name for name in names if name.endswith(".metadata.json") and _number(name) >= 0}
-    if not found:
+    numbered = [name for name in names if name.endswith(".metadata.json") and _number(name) >= 0]
+    if not numbered:
         raise NotFoundError("there is no metadata of Iceberg here: expected metadata/00001-....metadata.json", path=url)
-    return f"{url}/metadata/{found[max(found)]}"
+    newest = max(map(_number, numbered))
+    if "version-hint.text" in names:
+        hint = filesystem.cat_file(f"{path}/version-hint.text").decode().strip()
+        newest = int(hint) if hint.isdecimal() else newest
+    found = [name for name in numbered if _number(name) == newest]
+    if len(found) != 1:
+        raise UnsupportedError(
+            f"{len(found)} metadata files have the number {newest}, and only the table's catalog could tell which one counts; read it"
+            " with a reader that asks the catalog",
+            kind="AmbiguousMetadata",
+            path=url,
+        )
+    return f"{url}/metadata/{found[0]}"
 
 
 def _number(name: str) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from coldparquet.catalog.discovery import discover_any
 from coldparquet.catalog.findings import Finding, with_remedy
-from coldparquet.catalog.layouts import refuse_writing_below
+from coldparquet.catalog.layouts import refuse_below_cold_storage, refuse_writing_below
 from coldparquet.catalog.other_layouts import refuse_inside_logged_table
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, partition_location
@@ -134,8 +134,11 @@ class IndexJob(TableByTable):
                     path=path,
                 )
             await refuse_inside_logged_table(store, path)
+            await refuse_below_cold_storage(store, path, is_new=False)
             return FoundPartitions(locations=(location,), is_table=False)
         found = await discover_any(store, path, options, ask_inside=True)
+        if found.layout is None:
+            await refuse_below_cold_storage(store, path, is_new=False)
         return FoundPartitions(
             locations=found.locations,
             layout=found.layout,
@@ -163,6 +166,7 @@ class IndexJob(TableByTable):
         found, objects = await both(find, self._listed(table))
         if found.layout is not None:
             refuse_writing_below(found.layout, table.path, self._index_path(table))
+            await refuse_below_cold_storage(table.store, self._index_path(table), is_new=False)
             return WorkPlan(
                 items=(replace(table.item, work={"layout": True}),),
                 settled=tuple(_unread(table.item, finding) for finding in found.findings),

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from coldparquet.catalog.discovery import discover_any
-from coldparquet.catalog.layouts import listed_live_files, refuse_writing_below
+from coldparquet.catalog.layouts import listed_live_files, refuse_below_cold_storage, refuse_writing_below
 from coldparquet.catalog.packed import CATALOGUE_FILE, CATALOGUE_REASON
 from coldparquet.catalog.table_formats import read_live_files
 from coldparquet.concurrency import map_or_cancel
@@ -330,6 +330,7 @@ class _Packing:
 
         Files of other layouts are kept by what a listing shows, but with ``force``.
         """
+        await refuse_below_cold_storage(self._store, self._catalogue_path, is_new=False)
         if self._live_files is not None:
             live = await asyncio.to_thread(self._live_files)
             live_layout = await listed_live_files(self._store, self._path, live)
@@ -395,7 +396,9 @@ class _Packing:
         )
         entries = [one for one in packed if isinstance(one, PackedSidecar)]
         if not entries:
-            return replace(report, reason="there is no partition with a sidecar that can be packed")
+            return replace(
+                report, reason="there is nothing that can be packed: no sidecar, or no file that can be described"
+            )
         data = await asyncio.to_thread(encode_catalogue, entries)
         reason = None if self._store.has_version_listings else _NOT_USED_HERE
         report = replace(report, catalogue_bytes=len(data), reason=reason)

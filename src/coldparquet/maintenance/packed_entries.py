@@ -159,8 +159,11 @@ def kept_entries(
             has_pages=bool(index.has_pages[entry]),
             blooms=tuple(blooms.get(entry, ())),
         )
-        if not location.keys or describes_keys(parse_sidecar(packed.sidecar, verify_checksum=False), location.keys):
-            kept[location.name] = packed
+        try:
+            if not location.keys or describes_keys(parse_sidecar(packed.sidecar), location.keys):
+                kept[location.name] = packed
+        except (FormatError, UnsupportedError):
+            continue
     return kept
 
 

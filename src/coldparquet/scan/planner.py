@@ -161,7 +161,9 @@ def _stated_keys(question: Question) -> dict[int, Bounds]:
             are_numbers=key.kind is not KeyKind.TEXT,
         )
         for number, key in enumerate(keys)
-        if key.name in columns and has_type_of_key(columns[key.name].readable_type, key.kind)
+        if key.name in columns
+        and key.name in question.snapshot.pruning_keys
+        and has_type_of_key(columns[key.name].readable_type, key.kind)
     }
 
 

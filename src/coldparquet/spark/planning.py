@@ -260,7 +260,7 @@ def _columns_text(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
-_open_tables: OrderedDict[tuple[str, str, str, int], Table] = OrderedDict()
+_open_tables: OrderedDict[tuple[str, str, str, str, int], Table] = OrderedDict()
 """Open tables of earlier scans in this process, the last used at the end: their connections and credentials are
 reused."""
 
@@ -269,7 +269,12 @@ async def opened_tables(options: SourceOptions) -> tuple[Table, ...]:
     """Open the tables, each in its newest state. Requests: those of opening them, and the listings of patterns."""
     storage_options = options.credentials.storage_options()
     urls = await expand_urls(options.urls, storage_options=storage_options, store_options=options.store_options)
-    known_by = (json.dumps(storage_options, sort_keys=True, default=repr), repr(options.store_options), os.getpid())
+    known_by = (
+        json.dumps(storage_options, sort_keys=True, default=repr),
+        repr(options.store_options),
+        repr(options.read_options),
+        os.getpid(),
+    )
 
     async def newest(url: str) -> Table:
         table = _open_tables.pop((url, *known_by), None)
