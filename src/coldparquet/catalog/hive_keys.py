@@ -20,13 +20,6 @@ import numpy as np
 from msgspec import Struct
 
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.partition_names import (
-    EARLIEST_NS,
-    PartitionDirectory,
-    PartitionInterval,
-    day_start_ns,
-    partition_stop_ns,
-)
 from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_layout import Codec, PhysicalType, Repetition, column_flags
 from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec
@@ -288,56 +281,3 @@ def _annotated(scratchpad: Sequence[ScratchpadEntry], annotations: dict[int, str
     for entry in known:
         annotations = parse_foreign_annotations(entry.content) | annotations
     return [*others, ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations(annotations))]
-
-
-_TIME_KEYS = ("year", "month", "day", "hour")
-_INTERVALS = (PartitionInterval.YEAR, PartitionInterval.MONTH, PartitionInterval.DAY, PartitionInterval.HOUR)
-_MONDAY = 0
-
-
-def cold_storage_directories(paths: Sequence[str]) -> list[PartitionDirectory | None]:
-    """Return the times of directories such as ``year=2026/month=02/day=10`` in QuestDB's own cold storage.
-
-    Where all begin on Mondays they may be weeks, so that each counts as one: a longer time drops no row.
-    """
-    parsed = [_parsed_time(path) for path in paths]
-    is_weekly = all(found is None or _begins_week(*found) for found in parsed)
-    directories: list[PartitionDirectory | None] = []
-    for path, found in zip(paths, parsed, strict=True):
-        if found is None:
-            directories.append(None)
-            continue
-        timestamp_ns, interval = found
-        if is_weekly and interval is PartitionInterval.DAY:
-            interval = PartitionInterval.WEEK
-        directories.append(
-            PartitionDirectory(
-                base_name=path,
-                name_txn=-1,
-                interval=interval,
-                timestamp_ns=timestamp_ns,
-                start_ns=EARLIEST_NS if timestamp_ns <= 0 else timestamp_ns,
-                stop_ns=partition_stop_ns(timestamp_ns, interval),
-            )
-        )
-    return directories
-
-
-def _begins_week(timestamp_ns: int, interval: PartitionInterval) -> bool:
-    begin = date.fromordinal(_EPOCH.toordinal() + timestamp_ns // day_start_ns(_EPOCH.toordinal() + 1))
-    return interval is PartitionInterval.DAY and begin.weekday() == _MONDAY
-
-
-def _parsed_time(path: str) -> tuple[int, PartitionInterval] | None:
-    """Return begin and interval; None if the path is not made of year, month, day and hour, in this order."""
-    segments = [segment.partition("=")[::2] for segment in path.split("/")]
-    names, values = [name for name, _ in segments], [value for _, value in segments]
-    if not names or tuple(names) != _TIME_KEYS[: len(names)] or not all(value.isdecimal() for value in values):
-        return None
-    year, month, day, hour = (*map(int, values), *(1, 1, 1, 0)[len(values) :])
-    try:
-        begin_ns = day_start_ns(date(year, month, day).toordinal())
-    except ValueError:
-        return None
-    hours = hour if 0 <= hour < 24 else None
-    return None if hours is None else (begin_ns + hours * 3600 * 1_000_000_000, _INTERVALS[len(values) - 1])

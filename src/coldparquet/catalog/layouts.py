@@ -8,8 +8,6 @@ cold storage (``<table>/year=2026/month=02/day=10/data.parquet``). Keys of Hive 
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -17,12 +15,17 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from msgspec import Struct
 
 from coldparquet.archive.objects import may_be_archived
+from coldparquet.catalog.cold_storage import (
+    COLD_SIDECAR_FILE,
+    COLD_STATE_FILE,
+    COLD_TABLES_FILE,
+    NUMBERED_TABLE,
+    cold_storage_directories,
+)
 from coldparquet.catalog.findings import Finding
 from coldparquet.catalog.hive_keys import (
     KeyColumn,
     KeyKind,
-    cold_storage_directories,
-    is_key_directory,
     key_kind,
     key_value,
     parse_keys,
@@ -30,14 +33,13 @@ from coldparquet.catalog.hive_keys import (
 from coldparquet.catalog.other_layouts import is_parquet_name, names_part_of_layout
 from coldparquet.catalog.table_files import DATA_FILE, PartitionLocation
 from coldparquet.concurrency import gather_or_cancel, map_or_cancel
-from coldparquet.errors import AccessError, InvalidInputError, NotFoundError, UnsupportedError
-from coldparquet.storage.local import LocalStore
+from coldparquet.errors import NotFoundError, UnsupportedError
 from coldparquet.storage.log import note_metadata
 from coldparquet.storage.requests import is_lasting_etag, is_written_after
 from coldparquet.text import few_names, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from coldparquet.catalog.table_formats import LiveFiles
     from coldparquet.storage.base import ObjectStore
@@ -47,10 +49,6 @@ if TYPE_CHECKING:
 KeyTypes: TypeAlias = Literal["inferred", "text"]
 """See `ReadOptions.keys`."""
 
-COLD_SIDECAR_FILE = "_pm.a"
-_COLD_STATE_FILE = "_manifest"
-_COLD_TABLES_FILE = "_tables"
-_NUMBERED_TABLE = re.compile(r".+~\d+", re.ASCII)
 _NOT_DATA = re.compile(r"\.crc$|(?:^|/)[_.]", re.ASCII)
 """Names in a path that no reader of lakes takes for data: hidden ones, and checksums."""
 _DIRECTORIES_AT_ONCE = 250
@@ -85,79 +83,6 @@ class Layout(Struct, frozen=True, kw_only=True):
                     versions.note(info)
 
 
-def refuse_writing_below(layout: Layout | None, table_path: str, path: str) -> None:
-    """Refuse to write to a place of which QuestDB is the only writer."""
-    segments = table_path.split("/")
-    depth = next((number for number, name in enumerate(segments) if _NUMBERED_TABLE.fullmatch(name)), len(segments) - 1)
-    root = "/".join(segments[:depth])
-    if layout is not None and layout.is_cold_storage and f"{path}/".startswith(f"{root}/"):
-        raise UnsupportedError(
-            "this is a QuestDB's cold storage, and QuestDB must be the only writer below its root; name another place with --index"
-            " URL, or ReadOptions(index=...)",
-            kind="ColdStorage",
-            path=table_path,
-        )
-
-
-async def refuse_place_of_others(
-    store: ObjectStore, path: str, directories: Iterable[str], files: Iterable[str]
-) -> None:
-    """Refuse to begin a table where other tools keep files, or below the root of QuestDB's cold storage.
-
-    Args:
-        store: Of the table.
-        path: Its directory.
-        directories: Names of what is in it.
-        files: The same.
-
-    1 HEAD, for the file that marks such a root; another one below a directory such as ``trades~5``.
-
-    Raises:
-        InvalidInputError: There are Parquet files, whose rows readers would no longer see.
-        UnsupportedError: QuestDB must be the only writer there.
-    """
-    names = [
-        *(name for name in directories if is_key_directory(name)),
-        *(name for name in files if is_parquet_name(name)),
-    ]
-    if names:
-        raise InvalidInputError(
-            f"files of another layout lie there ({few_names(sorted(names))}), and readers would no longer see their rows; write"
-            " to an empty directory",
-            kind="NotEmpty",
-            path=path,
-        )
-    await refuse_below_cold_storage(store, path, is_new=True)
-
-
-async def refuse_below_cold_storage(store: ObjectStore, path: str, *, is_new: bool) -> None:
-    """Refuse a directory below the root of QuestDB's cold storage: where a table would begin, or one that is below ``trades~5``.
-
-    No request where no part of the path is named like such a table; 1 HEAD for a table that would begin.
-    """
-    segments = path.rstrip("/").split("/")
-    depths = {number for number, segment in enumerate(segments) if _NUMBERED_TABLE.fullmatch(segment)}
-    for depth in depths | ({len(segments) - 1} if is_new else set()):
-        root = "/".join(segments[:depth])
-        if root and await _exists(store, f"{root}/{_COLD_TABLES_FILE}"):
-            raise UnsupportedError(
-                f"{root} is the root of a QuestDB's cold storage, and QuestDB must be the only writer below it; write to another"
-                " place",
-                kind="ColdStorage",
-                path=path,
-            )
-
-
-async def _exists(store: ObjectStore, path: str) -> bool:
-    if store.label == LocalStore.label:  # which may be confined to the table
-        return await asyncio.to_thread(os.path.exists, path)
-    try:
-        await store.info(path)
-    except (AccessError, NotFoundError):
-        return False
-    return True
-
-
 async def find_layout(store: ObjectStore, path: str, listing: Listing, *, keys: KeyTypes) -> Layout | None:
     """Find the files of a table that has no partition directories; None if there are none.
 
@@ -171,8 +96,8 @@ async def find_layout(store: ObjectStore, path: str, listing: Listing, *, keys: 
     path = path.rstrip("/")
     names = {info.path.rpartition("/")[2] for info in listing.objects}
     directories = [found.rpartition("/")[2] for found in listing.directories]
-    if _COLD_TABLES_FILE in names and any(map(_NUMBERED_TABLE.fullmatch, directories)):
-        tables = [name for name in directories if _NUMBERED_TABLE.fullmatch(name)]
+    if COLD_TABLES_FILE in names and any(map(NUMBERED_TABLE.fullmatch, directories)):
+        tables = [name for name in directories if NUMBERED_TABLE.fullmatch(name)]
         raise NotFoundError(
             f"this is the root of a QuestDB's cold storage, with {plural(len(tables), 'table')}; open one of them:"
             f" {few_names(tables)}",
@@ -191,7 +116,7 @@ async def find_layout(store: ObjectStore, path: str, listing: Listing, *, keys: 
     files = {name: info for name, info in shown.items() if is_parquet_name(name) and info.size_bytes != 0}
     if not files:
         return None
-    is_cold_storage = _COLD_STATE_FILE in names or any(name.endswith(f"/{COLD_SIDECAR_FILE}") for name in listed)
+    is_cold_storage = COLD_STATE_FILE in names or any(name.endswith(f"/{COLD_SIDECAR_FILE}") for name in listed)
     layout = _cold_storage(path, files, listed) if is_cold_storage else place_files(path, files, keys=keys)
     return Layout(
         locations=layout.locations,

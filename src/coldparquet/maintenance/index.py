@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from coldparquet.catalog.cold_storage import refuse_below_cold_storage, refuse_writing_below
 from coldparquet.catalog.discovery import discover_any
 from coldparquet.catalog.findings import Finding, with_remedy
-from coldparquet.catalog.layouts import refuse_below_cold_storage, refuse_writing_below
 from coldparquet.catalog.other_layouts import refuse_inside_logged_table
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE, partition_location
@@ -165,7 +165,8 @@ class IndexJob(TableByTable):
         find = self.find(table.store, table.path, table.stores.read_options)
         found, objects = await both(find, self._listed(table))
         if found.layout is not None:
-            refuse_writing_below(found.layout, table.path, self._index_path(table))
+            if found.layout.is_cold_storage:
+                refuse_writing_below(table.path, self._index_path(table))
             await refuse_below_cold_storage(table.store, self._index_path(table), is_new=False)
             return WorkPlan(
                 items=(replace(table.item, work={"layout": True}),),

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from coldparquet.catalog.cold_storage import refuse_below_cold_storage, refuse_writing_below
 from coldparquet.catalog.discovery import discover_any
-from coldparquet.catalog.layouts import listed_live_files, refuse_below_cold_storage, refuse_writing_below
+from coldparquet.catalog.layouts import listed_live_files
 from coldparquet.catalog.packed import CATALOGUE_FILE, CATALOGUE_REASON
 from coldparquet.catalog.table_formats import read_live_files
 from coldparquet.concurrency import map_or_cancel
@@ -356,7 +357,8 @@ class _Packing:
         self, layout: Layout, trusted: FetchedRange | None, existing: FetchedRange | None, bloom_limit_bytes: int
     ) -> PackReport:
         """Pack the files of another layout, of which only those are read that the trusted catalogue does not describe."""
-        refuse_writing_below(layout, self._path, self._catalogue_path)
+        if layout.is_cold_storage:
+            refuse_writing_below(self._path, self._catalogue_path)
         if not self._store.has_version_listings:
             return PackReport(url=self._path, action="skipped", reason=_NO_INDEX_HERE)
         listed = {info.path: info for info in layout.infos}

@@ -10,8 +10,8 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from coldparquet.catalog.cold_storage import refuse_place_of_others
 from coldparquet.catalog.discovery import PUBLISHING_FILE
-from coldparquet.catalog.layouts import refuse_place_of_others
 from coldparquet.catalog.table_files import (
     COLUMN_VERSIONS_FILE,
     METADATA_FILE,

@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack, get_args
 
+from coldparquet.catalog.cold_storage import refuse_place_of_others
 from coldparquet.catalog.discovery import PUBLISHING_FILE
-from coldparquet.catalog.layouts import refuse_place_of_others
 from coldparquet.catalog.table_files import DATA_FILE, TRANSACTION_FILE, read_table_files
 from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError
 from coldparquet.format.partition_names import PartitionInterval, parse_partition_directory, recorded_directory_name

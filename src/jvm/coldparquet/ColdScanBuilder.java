@@ -33,7 +33,8 @@ final class ColdScanBuilder
     private final List<Predicate> pushed = new ArrayList<>();
     private final List<Map<String, Object>> told = new ArrayList<>();
     private StructType required;
-    private boolean answersFromMetadata = true;
+    /** Not where the option {@code where} asks for more than the time, which metadata seldom answers. */
+    private boolean answersFromMetadata;
     private List<Map<String, Object>> aggregates;
     private Integer limit;
 
@@ -42,6 +43,7 @@ final class ColdScanBuilder
         required = schema;
         filters = new Filters(described);
         this.options = options;
+        answersFromMetadata = !options.containsKey("where");
     }
 
     /** Tell Python of all filters that can be written down, and leave to Spark as well those that may not mean the same. */

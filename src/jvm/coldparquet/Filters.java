@@ -11,6 +11,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.connector.expressions.Cast;
 import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.Expressions;
@@ -192,7 +193,7 @@ final class Filters {
     }
 
     private static ZoneId zone() {
-        return ZoneId.of(SQLConf.get().sessionLocalTimeZone(), ZoneId.SHORT_IDS);
+        return DateTimeUtils.getZoneId(SQLConf.get().sessionLocalTimeZone());
     }
 
     /** Type and value of a literal, which is compared with a column; null for null, and for what JSON or Python cannot hold. */
