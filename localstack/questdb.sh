@@ -8,7 +8,8 @@
 set -euo pipefail
 . "$(dirname "$0")/server.sh"
 
-version=${QUESTDB_VERSION:-9.3.4}
+version=9.3.4
+version=${QUESTDB_VERSION:-$version}
 declare -A known=([9.3.4]=939bc53ab22f93dbaa6545143a6e7c536d4904c07b7f2d381e8eef10436be062)
 jar="$cache/questdb-$version/questdb-$version.jar"
 

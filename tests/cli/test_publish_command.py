@@ -141,7 +141,7 @@ def test_to_s3_with_storage_classes_and_prices(run: Run, table: Path, tmp_path: 
     assert (result.exit_code, result.stderr) == (0, "")
     assert "GLACIER_IR" in result.stdout
     assert result.stdout.splitlines()[-1] == (
-        "transaction 3: published, 3,000 rows; sent 122 KiB in 22 writes and 1 read: $0.00016, +$0.00000062 a month"
+        "transaction 3: published, 3,000 rows; sent 122 KiB in 22 writes and 2 reads: $0.00016, +$0.00000062 a month"
     )
 
 
