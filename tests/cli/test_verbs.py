@@ -256,7 +256,7 @@ def test_where_there_is_nothing_to_pack_the_command_fails(run: Run, tmp_path: Pa
     assert result.exit_code == 1
     assert "and 3 more" in words(result.stdout)
     assert "left out: without a _txn" in words(result.stdout)
-    assert words(result.stdout).endswith("there is no partition with a sidecar that can be packed")
+    assert words(result.stdout).endswith("no sidecar, or no file that can be described")
 
 
 @pytest.mark.parametrize("verb", ["index", "migrate", "compact", "publish"])
