@@ -13,7 +13,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.format.partition_names import ITSELF, PARQUET_SUFFIXES, parse_partition_directory
+from coldparquet.format.partition_names import ITSELF, has_parquet_suffix, parse_partition_directory
 from coldparquet.options import ReadOptions, StoreOptions, checked_options, checked_store_options
 
 if TYPE_CHECKING:
@@ -242,10 +242,6 @@ def open_partitions(  # noqa: PLR0913 - those of open_table, and names
     )
 
 
-def _is_file(name: str) -> bool:
-    return name.lower().endswith(PARQUET_SUFFIXES)
-
-
 def _checked_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of some partitions of a table.
 
@@ -260,7 +256,7 @@ def _checked_names(names: Iterable[str]) -> tuple[str, ...]:
     if not listed:
         raise InvalidInputError("no partition was named; open_table opens all of a table")
     for name in listed:
-        if isinstance(name, str) and _is_file(name) and not {"", ".", ".."} & set(name.split("/")):
+        if isinstance(name, str) and has_parquet_suffix(name) and not {"", ".", ".."} & set(name.split("/")):
             continue
         if isinstance(name, str) and "/" in name:  # perhaps a URL, which may hold a secret
             raise InvalidInputError(
@@ -274,7 +270,7 @@ def _checked_names(names: Iterable[str]) -> tuple[str, ...]:
                 " '2024-03-01.12'; one file is opened with open_partition",
                 kind="NotAPartition",
             )
-    files = sum(map(_is_file, listed))
+    files = sum(map(has_parquet_suffix, listed))
     if 0 < files < len(listed) or (len(set(listed)) < len(listed) and files):
         raise InvalidInputError(
             "names are those of files and of directories, or one is there twice, so rows would be read twice; name files or"

@@ -118,8 +118,8 @@ async def discover(
 
     Requests: the listing, ``_txn`` and ``_meta``, all at the same time; see
     :func:`coldparquet.catalog.table_files.read_table_files` for what may follow. Without a ``_txn``, 1 more listing if
-    a directory is named ``metadata``, as in Iceberg tables. With ``any_layout``, the options for such a table, and without partition directories,
-    those of :func:`coldparquet.catalog.layouts.find_layout`.
+    a directory is named ``metadata``, as in Iceberg tables. Where there are no partition directories and ``any_layout`` says
+    how to read another layout, those of :func:`coldparquet.catalog.layouts.find_layout`.
     """
     listed = MetadataRequest(
         path=path, byte_range=None, reason="list the partitions", fetched_bytes=0, operation="list"
@@ -181,21 +181,25 @@ def _of_layout(layout: Layout, requests: tuple[MetadataRequest, ...]) -> Discove
 async def discover_any(store: ObjectStore, path: str, options: ReadOptions, *, ask_inside: bool = False) -> Discovery:
     """Find the partitions of a table in any layout.
 
-    Requests: those of :func:`discover`; without a ``_txn``, 1 listing of the newest partition directory, and those of
+    Requests: those of :func:`discover`; without a ``_txn``, but on a disk, 1 listing of the newest partition directory; those of
     :func:`discover_layout` if that has other files than ``data.parquet``.
     """
     found = await discover(store, path, ask_inside=ask_inside, any_layout=options)
     if found.files is not None or found.layout is not None or found.locations[-1].directory_path == path.rstrip("/"):
         return found
     newest = found.locations[-1]
+    if (await store.infos_at_hand([newest.data_path]) or [None])[0] is not None:
+        return found
     listing = await store.list(newest.directory_path, first_page_only=True)
-    names = [info.path.rpartition("/")[2] for info in listing.objects]
-    has_others = any(map(is_parquet_name, names)) or any(
-        names_part_of_layout(directory.rpartition("/")[2]) for directory in listing.directories
-    )
-    if DATA_FILE in names or not has_others:
+    if any(info.path == newest.data_path for info in listing.objects) or not _holds_others(listing):
         return found
     return await discover_layout(store, path, options) or found
+
+
+def _holds_others(listing: Listing) -> bool:
+    """Tell whether a directory without ``data.parquet`` holds other Parquet files, or directories of another layout."""
+    files = any(is_parquet_name(info.path.rpartition("/")[2]) for info in listing.objects)
+    return files or any(names_part_of_layout(found.rpartition("/")[2]) for found in listing.directories)
 
 
 async def discover_layout(store: ObjectStore, path: str, options: ReadOptions) -> Discovery | None:
@@ -476,7 +480,6 @@ async def raise_what_is_missing(store: ObjectStore, location: PartitionLocation,
         ) from error
     names = [info.path.rpartition("/")[2] for info in listing.objects]
     misnamed = tuple(name for name in names if is_parquet_name(name))
-    has_directories = any(names_part_of_layout(found.rpartition("/")[2]) for found in listing.directories)
     found = f"; it holds {few_names(misnamed)}: {advice_for_misnamed(misnamed)}" if misnamed else ""
     raise NotFoundError(
         f"there is no {DATA_FILE} in this directory, and a partition is one file of that name{found}; or the partition was"
@@ -484,7 +487,7 @@ async def raise_what_is_missing(store: ObjectStore, location: PartitionLocation,
         kind=NO_DATA_FILE,
         path=location.data_path,
         misnamed=misnamed,
-        has_directories=has_directories,
+        holds_others=_holds_others(listing),
     ) from error
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from msgspec import Struct
 
 from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format.sidecar_from_footer import split_annotations
 from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_layout import Codec, PhysicalType, Repetition, column_flags
 from coldparquet.format.sidecar_writer import BoundSpec, ChunkSpec, ColumnSpec, RowGroupSpec
@@ -28,7 +29,6 @@ from coldparquet.format.types import (
     FOREIGN_ANNOTATIONS_CODE,
     ForeignAnnotation,
     encode_foreign_annotations,
-    parse_foreign_annotations,
     resolve_type,
 )
 from coldparquet.plan.bind import BoundField
@@ -212,7 +212,7 @@ def keys_without_columns(sidecar: Sidecar, keys: Sequence[KeyColumn]) -> frozens
     found = set()
     for key in keys:
         place = sidecar.column_index(key.name)
-        if place is not None and not sidecar.chunks(place).total_compressed_bytes.any():
+        if place is not None and not sidecar.chunks(place).has_bytes:
             found.add(key.name)
     return frozenset(found)
 
@@ -223,7 +223,7 @@ def describes_keys(sidecar: Sidecar, keys: Sequence[KeyColumn]) -> bool:
         place = sidecar.column_index(key.name)
         if place is None:
             return False
-        has_bytes = sidecar.row_group_count and sidecar.chunks(place).total_compressed_bytes.any()
+        has_bytes = sidecar.row_group_count and sidecar.chunks(place).has_bytes
         if not has_bytes and not has_type_of_key(sidecar.column_type(place), key.kind):
             return False
     return True
@@ -276,8 +276,5 @@ def _chunk(key: KeyColumn, row_count: int) -> ChunkSpec:
 def _annotated(scratchpad: Sequence[ScratchpadEntry], annotations: dict[int, str]) -> Sequence[ScratchpadEntry]:
     if not annotations:
         return scratchpad
-    others = [entry for entry in scratchpad if entry.code != FOREIGN_ANNOTATIONS_CODE]
-    known = [entry for entry in scratchpad if entry.code == FOREIGN_ANNOTATIONS_CODE]
-    for entry in known:
-        annotations = parse_foreign_annotations(entry.content) | annotations
-    return [*others, ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations(annotations))]
+    known, others = split_annotations(scratchpad)
+    return [*others, ScratchpadEntry(FOREIGN_ANNOTATIONS_CODE, encode_foreign_annotations(known | annotations))]

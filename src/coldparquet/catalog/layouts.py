@@ -30,10 +30,12 @@ from coldparquet.catalog.hive_keys import (
     key_value,
     parse_keys,
 )
+from coldparquet.catalog.objects import ListedObjects
 from coldparquet.catalog.other_layouts import is_parquet_name, names_part_of_layout
 from coldparquet.catalog.table_files import DATA_FILE, PartitionLocation
-from coldparquet.concurrency import gather_or_cancel, map_or_cancel
+from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import NotFoundError, UnsupportedError
+from coldparquet.records import replace
 from coldparquet.storage.log import note_metadata
 from coldparquet.storage.requests import is_lasting_etag, is_written_after
 from coldparquet.text import few_names, plural
@@ -51,8 +53,7 @@ KeyTypes: TypeAlias = Literal["inferred", "text"]
 
 _NOT_DATA = re.compile(r"\.crc$|(?:^|/)[_.]", re.ASCII)
 """Names in a path that no reader of lakes takes for data: hidden ones, and checksums."""
-_DIRECTORIES_AT_ONCE = 250
-"""Directories of the table that one listing covers, where listings can go on below directories."""
+_LISTING_REASON = "list the files"
 _LISTINGS_AT_ONCE = 32
 _DEEPEST = 32
 """Levels of directories below a table; more are a loop of links."""
@@ -108,7 +109,7 @@ async def find_layout(store: ObjectStore, path: str, listing: Listing, *, keys: 
     of_layout = [name for name in shown_directories if names_part_of_layout(name)]
     if not of_layout and not any(map(is_parquet_name, names)):
         return None
-    infos = [*listing.objects, *await _list_below(store, path, [f"{path}/{name}" for name in shown_directories])]
+    infos = [*listing.objects, *await _list_below(store, [f"{path}/{name}" for name in shown_directories])]
     listed = {info.path[len(path) + 1 :]: info for info in infos}
     below = {name: info for name, info in listed.items() if not _NOT_DATA.search(name)}
     shown = {name: info for name, info in below.items() if all(map(names_part_of_layout, name.split("/")[:-1]))}
@@ -118,38 +119,22 @@ async def find_layout(store: ObjectStore, path: str, listing: Listing, *, keys: 
         return None
     is_cold_storage = COLD_STATE_FILE in names or any(name.endswith(f"/{COLD_SIDECAR_FILE}") for name in listed)
     layout = _cold_storage(path, files, listed) if is_cold_storage else place_files(path, files, keys=keys)
-    return Layout(
-        locations=layout.locations,
-        infos=layout.infos,
+    return replace(
+        layout,
         source=f"directory listing: {layout.source}",
         is_cold_storage=is_cold_storage,
-        states_times=layout.states_times,
         notes=(*layout.notes, *_notes_on_others(shown, files)),
         unread=_unread([name for name in unread if is_parquet_name(name.rpartition("/")[2])]),
     )
 
 
-async def _list_below(store: ObjectStore, path: str, directories: Sequence[str]) -> list[ObjectInfo]:
+async def _list_below(store: ObjectStore, directories: Sequence[str]) -> list[ObjectInfo]:
     """List everything below some directories of a table."""
     if store.has_version_listings:
-        # In the order in which objects are listed: "2024/" comes behind "2024-03-05/".
-        wanted = sorted(f"{one}/" for one in directories)
-        stretches = [
-            wanted[start : start + _DIRECTORIES_AT_ONCE] for start in range(0, len(wanted), _DIRECTORIES_AT_ONCE)
-        ]
-
-        async def list_stretch(stretch: Sequence[str]) -> tuple[ObjectInfo, ...]:
-            found = await store.list_between(path, start=stretch[0], stop=f"{stretch[-1]}\U0010ffff")
-            note_metadata(path, None, "list the files", operation="list")
-            return found
-
-        beginnings, known = {len(one) for one in wanted}, frozenset(wanted)
-        return [
-            info
-            for infos in await gather_or_cancel([list_stretch(stretch) for stretch in stretches])
-            for info in infos
-            if any(info.path[:length] in known for length in beginnings)
-        ]
+        listed = await ListedObjects(store, reason=_LISTING_REASON).below(directories)
+        wanted = frozenset(f"{one}/" for one in directories)
+        beginnings = {len(one) for one in wanted}
+        return [info for info in listed.values() if any(info.path[:length] in wanted for length in beginnings)]
     infos: list[ObjectInfo] = []
     level = list(directories)
     for _ in range(_DEEPEST):
@@ -158,7 +143,7 @@ async def _list_below(store: ObjectStore, path: str, directories: Sequence[str])
 
         async def list_directory(directory: str) -> Listing:
             listing = await store.list(directory)
-            note_metadata(directory, None, "list the files", operation="list")
+            note_metadata(directory, None, _LISTING_REASON, operation="list")
             return listing
 
         listings = await map_or_cancel(list_directory, level, at_once=_LISTINGS_AT_ONCE)
@@ -199,23 +184,13 @@ def place_files(path: str, files: Mapping[str, ObjectInfo | None], *, keys: KeyT
         directory: tuple(KeyColumn(name, kinds[name], key_value(kinds[name], value)) for name, value in found)
         for directory, found in stated.items()
     }
-    order = sorted(files, key=lambda name: (*(_rank(key) for key in columns[name.rpartition("/")[0]]), name))
+    of_files = {name: columns[name.rpartition("/")[0]] for name in files}
+    order = _in_order(of_files)
     of_keys = f", whose directories state {_stated(names, kinds)}" if names else ""
     return Layout(
-        locations=tuple(_location(path, name, columns[name.rpartition("/")[0]], files[name]) for name in order),
+        locations=tuple(_location(path, name, of_files[name], files[name]) for name in order),
         infos=tuple(info for name in order if (info := files[name]) is not None),
         source=f"{plural(len(files), 'file')}{of_keys}; no name states the times of rows",
-        states_times=False,
-    )
-
-
-def place_live_files(path: str, live: LiveFiles) -> Layout:
-    """Place the files of a table with a log, which tells the keys. No request."""
-    order = sorted(live.keys, key=lambda name: (*(_rank(key) for key in live.keys[name]), name))
-    return Layout(
-        locations=tuple(_location(path, name, live.keys[name], None) for name in order),
-        infos=(),
-        source=f"{live.version}, {plural(len(order), 'file')}; no name states the times of rows",
         states_times=False,
     )
 
@@ -226,23 +201,31 @@ async def listed_live_files(store: ObjectStore, path: str, live: LiveFiles) -> L
     Raises:
         NotFoundError: A file that the log names is not there.
     """
-    layout = place_live_files(path, live)
-    if not store.has_version_listings:
-        return layout
-    listed = await store.list_between(path, start=f"{path}/", stop=f"{path}/\U0010ffff")
-    infos = {info.path: info for info in listed}
-    missing = [location.name for location in layout.locations if location.data_path not in infos]
-    if missing:
-        raise NotFoundError(
-            f"the log of the table names {few_names(missing)}, which is not there; copy the whole table",
-            kind="PartitionMissing",
-            path=path,
-        )
+    locations = tuple(_location(path, name, live.keys[name], None) for name in _in_order(live.keys))
+    infos = {}
+    if store.has_version_listings:
+        listed = await store.list_between(path, start=f"{path}/", stop=f"{path}/\U0010ffff")
+        infos = {info.path: info for info in listed}
+        missing = [location.name for location in locations if location.data_path not in infos]
+        if missing:
+            raise NotFoundError(
+                f"the log of the table names {few_names(missing)}, which is not there; copy the whole table",
+                kind="PartitionMissing",
+                path=path,
+            )
     return Layout(
-        locations=layout.locations,
-        infos=tuple(infos[location.data_path] for location in layout.locations),
-        source=layout.source,
+        locations=locations,
+        infos=tuple(infos[location.data_path] for location in locations if infos),
+        source=f"{live.version}, {plural(len(locations), 'file')}; no name states the times of rows",
         states_times=False,
+    )
+
+
+def _in_order(keys: Mapping[str, tuple[KeyColumn, ...]]) -> list[str]:
+    """Return the paths of files, by the values of their keys, NULL last, and then by path."""
+    return sorted(
+        keys,
+        key=lambda name: (*((key.value is None, b"" if key.value is None else key.value) for key in keys[name]), name),
     )
 
 
@@ -257,10 +240,6 @@ def _location(path: str, name: str, keys: tuple[KeyColumn, ...], info: ObjectInf
         listed_size_bytes=None if info is None else info.size_bytes,
         keys=keys,
     )
-
-
-def _rank(key: KeyColumn) -> tuple[bool, int | bytes]:
-    return key.value is None, b"" if key.value is None else key.value
 
 
 def _stated(names: Sequence[str], kinds: Mapping[str, str] | None = None) -> str:

@@ -35,6 +35,7 @@ class ListedObjects:
         store: The table's store.
         versions: Where to record what the listings show; None records it nowhere.
         on_listed: Called with the listed paths, and the directories that the listing was for.
+        reason: What its requests are for, as plans say it.
         at_hand: What a listing of the whole table showed, by path; then no other is made.
     """
 
@@ -44,11 +45,13 @@ class ListedObjects:
         *,
         versions: Versions | None = None,
         on_listed: Callable[[Collection[str], Collection[str]], None] | None = None,
+        reason: str = "versions and storage classes",
         at_hand: Mapping[str, ObjectInfo] | None = None,
     ) -> None:
         self._store = store
         self._versions = versions
         self._on_listed = on_listed
+        self._reason = reason
         self._at_hand = at_hand
         self._stretches: dict[str, tuple[str, ...]] = {}
         """For each directory, the directories that are listed together with it."""
@@ -96,7 +99,7 @@ class ListedObjects:
                     self._versions.note_listed(infos, set(stretch))
                 if self._on_listed is not None:
                     self._on_listed(found, stretch)
-                note_metadata(table_path, None, "versions and storage classes", operation="list")
+                note_metadata(table_path, None, self._reason, operation="list")
             return self._found[stretch]
 
 

@@ -18,7 +18,7 @@ from coldparquet.catalog.objects import ListedObjects
 from coldparquet.catalog.table_files import DATA_FILE, TRANSACTION_FILE
 from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import NotFoundError, UnsupportedError
-from coldparquet.format.partition_names import PARQUET_SUFFIXES, parse_partition_directory, partition_floor_ns
+from coldparquet.format.partition_names import has_parquet_suffix, parse_partition_directory, partition_floor_ns
 from coldparquet.storage.local import LocalStore
 from coldparquet.text import few_names, plural
 
@@ -147,7 +147,7 @@ def logged_table_error(found: LoggedFormat, path: str) -> UnsupportedError:
 
 def is_parquet_name(name: str) -> bool:
     """Tell whether a file name is that of Parquet; hidden files are temporary, or for private use."""
-    return name.lower().endswith(PARQUET_SUFFIXES) and not name.startswith(("_", "."))
+    return has_parquet_suffix(name) and not name.startswith(("_", "."))
 
 
 def unread_beside(

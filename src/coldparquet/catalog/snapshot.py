@@ -41,7 +41,7 @@ from coldparquet.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from coldparquet.format.partition_names import PARQUET_SUFFIXES, parse_partition_directory
+from coldparquet.format.partition_names import has_parquet_suffix, parse_partition_directory
 from coldparquet.plan.columns import table_columns_of_metadata, timestamp_index, unified_columns, unknown_column
 from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
@@ -143,7 +143,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         if self.named:
             await refuse_inside_logged_table(self.store, self.named[0])  # the others are in the same table
             try:
-                if self._are_chosen and self.named[0].lower().endswith(PARQUET_SUFFIXES):
+                if self._are_chosen and has_parquet_suffix(self.named[0]):
                     return await self._from_files(previous)
                 return await self._from_newest(named_locations(self.named), CatalogueFile(path=self.path), previous)
             except NotFoundError as error:
@@ -203,7 +203,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         if error.kind != NotFoundError.default_kind or self.path.endswith(".parquet"):
             return
         if self._are_chosen:
-            if self.named[0].lower().endswith(PARQUET_SUFFIXES):
+            if has_parquet_suffix(self.named[0]):
                 return
             raise NotFoundError(
                 "no partition of this name is here, or it is not in Parquet; check the name, or use open_table, which reads"
@@ -425,7 +425,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
 
 def _holds_other_files(error: ColdParquetError) -> bool:
     """Tell whether a directory that is named like a partition holds Parquet files of other names, or dated directories."""
-    return error.kind == NO_DATA_FILE and bool(error.details.get("misnamed") or error.details.get("has_directories"))
+    return error.kind == NO_DATA_FILE and bool(error.details.get("holds_others"))
 
 
 def _new_versions(previous: TableSnapshot | None, locations: Iterable[PartitionLocation]) -> Versions:

@@ -181,7 +181,9 @@ def _sidecar_summary(partitions: Sequence[Mapping[str, Any]]) -> Text:
 
 def _partition_table(partitions: Sequence[Mapping[str, Any]]) -> Table:
     with_sidecars = any(partition["sidecar"] not in {None, _NOT_FETCHED} for partition in partitions)
-    cells_of = [_cells(partition) for partition in partitions]
+    left_out = len(partitions) - 2 * _LISTED_AT_EACH_END
+    listed = partitions if left_out <= 0 else (*partitions[:_LISTED_AT_EACH_END], *partitions[-_LISTED_AT_EACH_END:])
+    cells_of = [_cells(partition) for partition in listed]
     headers = ("directory", "rows", "from (UTC)", "before", "format", "Parquet", "sidecar")
     shown = [
         number
@@ -189,12 +191,9 @@ def _partition_table(partitions: Sequence[Mapping[str, Any]]) -> Table:
         if (with_sidecars if header == "sidecar" else number == 0 or any(cells[number] for cells in cells_of))
     ]
     table = lines_table(*(headers[number] for number in shown), right={"rows", "Parquet"})
-    left_out = len(partitions) - 2 * _LISTED_AT_EACH_END
     for index, cells in enumerate(cells_of):
-        if left_out > 0 and _LISTED_AT_EACH_END <= index < len(partitions) - _LISTED_AT_EACH_END:
-            if index == _LISTED_AT_EACH_END:
-                table.add_row("...", f"{left_out:,} more")
-            continue
+        if left_out > 0 and index == _LISTED_AT_EACH_END:
+            table.add_row("...", f"{left_out:,} more")
         table.add_row(*(cells[number] for number in shown))
     return table
 

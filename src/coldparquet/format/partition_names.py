@@ -316,7 +316,13 @@ def _time_suffix(timestamp_ns: int, *, is_nanosecond: bool) -> str:
     return f"{suffix}-{fraction_ns:09}" if is_nanosecond else f"{suffix}-{fraction_ns // 1000:06}"
 
 
-PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
-"""Ends of the names of Parquet files, in letters of any case."""
+_PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
+
+
+def has_parquet_suffix(name: str) -> bool:
+    """Tell whether a name, or a path, ends as those of Parquet files do, in letters of any case."""
+    return name.lower().endswith(_PARQUET_SUFFIXES)
+
+
 ITSELF = ""
 """Replaces a partition's name where the URL is that of the partition, or of its file."""

@@ -140,6 +140,11 @@ class ChunkColumn:
         return self._count("total_compressed")
 
     @cached_property
+    def has_bytes(self) -> bool:
+        """Whether any chunk lies in the Parquet file; a column that the file's path states has none."""
+        return bool(self.total_compressed_bytes.any())
+
+    @cached_property
     def null_count(self) -> npt.NDArray[np.int64]:
         """Number of nulls; 0 where it is unknown."""
         return self._count("null_count", self.has_null_count)

@@ -457,15 +457,21 @@ def _unsupported_nesting(leaf: SchemaLeaf, footer: ParquetFooter, why: str) -> U
 _NULLABLE = frozenset({TypeTag.BOOLEAN, TypeTag.BYTE, TypeTag.SHORT})
 
 
-def values_as_stored(content: SidecarContent) -> SidecarContent:
-    """Return a sidecar's content with other types for the columns that would not read as they are stored."""
+def split_annotations(scratchpad: Iterable[ScratchpadEntry]) -> tuple[dict[int, str], list[ScratchpadEntry]]:
+    """Return the foreign annotations among notes, and the other notes."""
     annotations: dict[int, str] = {}
     others = []
-    for entry in content.scratchpad:
+    for entry in scratchpad:
         if entry.code == FOREIGN_ANNOTATIONS_CODE:
             annotations |= parse_foreign_annotations(entry.content)
         else:
             others.append(entry)
+    return annotations, others
+
+
+def values_as_stored(content: SidecarContent) -> SidecarContent:
+    """Return a sidecar's content with other types for the columns that would not read as they are stored."""
+    annotations, others = split_annotations(content.scratchpad)
     columns = list(content.columns)
     for index, column in enumerate(columns):
         tag = tag_of(column.type_code)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from coldparquet.catalog.cold_storage import refuse_below_cold_storage, refuse_writing_below
+from coldparquet.catalog.cold_storage import refuse_below_cold_storage
 from coldparquet.catalog.discovery import discover_any
 from coldparquet.catalog.findings import Finding, with_remedy
 from coldparquet.catalog.other_layouts import refuse_inside_logged_table
@@ -25,7 +25,7 @@ from coldparquet.maintenance.pack import (
 )
 from coldparquet.maintenance.sidecars import IndexedPartition, PartitionIndexer
 from coldparquet.pipelines.lakes import TableByTable, listed_objects, location_as_data, location_from_data, one_table
-from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, join_url, nothing_to_do
+from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, nothing_to_do
 from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.text import few_names, plural
@@ -118,11 +118,6 @@ class IndexJob(TableByTable):
     dry_run: bool = False
     """Write nothing, but derive every sidecar that would be written."""
 
-    def _index_path(self, table: TableToPlan) -> str:
-        if self.index is None:
-            return table.path
-        return join_url(table.stores.path_of(self.index, table.item), table.item.table)
-
     async def find(self, store: ObjectStore, path: str, options: ReadOptions) -> FoundPartitions:
         """Find the partitions at ``path``. Requests: those of :func:`discover_any`; none for a Parquet file."""
         if path.endswith(".parquet"):
@@ -165,9 +160,6 @@ class IndexJob(TableByTable):
         find = self.find(table.store, table.path, table.stores.read_options)
         found, objects = await both(find, self._listed(table))
         if found.layout is not None:
-            if found.layout.is_cold_storage:
-                refuse_writing_below(table.path, self._index_path(table))
-            await refuse_below_cold_storage(table.store, self._index_path(table), is_new=False)
             return WorkPlan(
                 items=(replace(table.item, work={"layout": True}),),
                 settled=tuple(_unread(table.item, finding) for finding in found.findings),

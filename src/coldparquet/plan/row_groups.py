@@ -125,7 +125,7 @@ def _constant_chunks_of_column(table: RowGroupTable, column: int) -> BoolArray:
     exact = bounds.lower.known & bounds.upper.known & chunks.min.exact & chunks.max.exact
     is_constant: BoolArray = no_null & exact
     candidates = np.flatnonzero(is_constant)
-    may_be_cut = descriptor.physical_type is PhysicalType.BYTE_ARRAY and not _is_key(chunks)
+    may_be_cut = descriptor.physical_type is PhysicalType.BYTE_ARRAY and chunks.has_bytes
     is_constant[is_constant] = _are_equal(bounds.lower, bounds.upper, candidates, may_be_cut=may_be_cut)
     return is_constant
 
@@ -172,12 +172,7 @@ def _may_be_equal(chunks: ChunkColumn, descriptor: ColumnDescriptor) -> bool:
     is_long = descriptor.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY and (
         descriptor.fixed_byte_length > PREFIX_BYTES
     )
-    return is_long or _is_key(chunks) or bool((chunks.min.raw == chunks.max.raw).any())
-
-
-def _is_key(chunks: ChunkColumn) -> bool:
-    """Tell whether a column is a key of the file's path, which has no bytes in it."""
-    return not chunks.total_compressed_bytes.any()
+    return is_long or not chunks.has_bytes or bool((chunks.min.raw == chunks.max.raw).any())
 
 
 def _are_equal(lower: Side, upper: Side, candidates: npt.NDArray[np.intp], *, may_be_cut: bool) -> BoolArray:

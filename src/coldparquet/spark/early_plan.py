@@ -91,9 +91,11 @@ def growing_shares(pieces: Sequence[ScanPiece]) -> list[list[ScanPiece]]:
     start, count = 0, 1
     while start < len(pieces):
         share: list[ScanPiece] = []
+        fetched_bytes = 0
         for piece in pieces[start : start + count]:
             share.append(piece)
-            if sum(one.fetched_bytes for one in share) * 4 >= BYTES_PER_TASK:
+            fetched_bytes += piece.fetched_bytes
+            if fetched_bytes * 4 >= BYTES_PER_TASK:
                 break
         shares.append(share)
         start, count = start + len(share), count * 2
