@@ -118,10 +118,10 @@ def test_a_failure_is_told_and_decides_the_exit_code(run: Run, table: Path, verb
 @pytest.mark.parametrize("verb", ["index", "migrate", "compact", "verify", "pack"])
 def test_what_is_not_there(run: Run, tmp_path: Path, verb: str) -> None:
     missing = run(verb, tmp_path / "nothing")
-    assert (missing.exit_code, missing.stdout) == (1, "")
+    assert (missing.exit_code, missing.stdout) == (3, "")
     assert missing.stderr.startswith("error: ")
     empty = run(verb, tmp_path)
-    assert empty.exit_code == 1
+    assert empty.exit_code == 3
     assert "no partitions here" in words(empty.stderr)
 
 
@@ -165,7 +165,7 @@ def test_files_of_another_name_are_told_and_fail(run: Run, tmp_path: Path) -> No
     assert "holds part-0.parquet, part-1.parquet, but no data.parquet: convert the lake" in words(alone.stdout)
     assert words(alone.stdout).endswith("4 partitions: 4 skipped")
     counted = run("count", table)
-    assert (counted.exit_code, counted.stdout) == (1, "")
+    assert (counted.exit_code, counted.stdout) == (3, "")
     expected = "there is no data.parquet in this directory, and a partition is one file of that name; it holds"
     first_told, _, second_told = counted.stderr.partition(" part-0.parquet, part-1.parquet: convert the lake")
     assert first_told.endswith(expected)

@@ -12,7 +12,8 @@ from rich.text import Text
 from coldparquet.catalog.discovery import discover_any
 from coldparquet.catalog.partition import look_up_sidecar
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
-from coldparquet.cli.output import FAILED, facts_table, lines_table, output_console, print_findings, print_json, report
+from coldparquet.cli.failures import FAILED, exit_code_of, report
+from coldparquet.cli.output import facts_table, lines_table, output_console, print_findings, print_json
 from coldparquet.cli.sidecar_dump import describe_sidecar
 from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, NotFoundError
@@ -245,7 +246,7 @@ def inspect_files(
 ) -> int:
     """Show sidecars and tables, one after the other. A wrong one does not keep the others from being shown."""
     console = output_console()
-    exit_code = 0
+    codes: list[int] = []
     for url in urls:
         try:
             path, description = asyncio.run(
@@ -253,10 +254,10 @@ def inspect_files(
             )
         except ColdParquetError as error:
             report(error, as_json=as_json)
-            exit_code = FAILED
+            codes.append(exit_code_of(error))
             continue
         if any(finding["severity"] == "error" for finding in description.get("findings", ())):
-            exit_code = FAILED
+            codes.append(FAILED)
         if as_json:
             print_json(description)
         elif "partitions" in description:
@@ -265,7 +266,7 @@ def inspect_files(
             _print_pages_file(console, path, description["pages_file"])
         else:
             _print_description(console, path, description)
-    return exit_code
+    return next(iter({*codes}), 0) if len({*codes}) < 2 else FAILED
 
 
 async def _describe(

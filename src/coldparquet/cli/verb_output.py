@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,10 @@ from rich.text import Text
 
 from coldparquet.catalog.packed import CATALOGUE_FILE
 from coldparquet.catalog.pages import PAGES_FILE
+from coldparquet.cli.advice import in_flags
 from coldparquet.cli.output import (
     action_word,
-    in_flags,
+    error_console,
     lines_table,
     output_console,
     print_listed,
@@ -46,25 +48,44 @@ VERBING = {
 """What is shown while verbs work that have a report of their own for one table."""
 
 
+_AFTER_INTERRUPT = {
+    "verify": "; nothing was written",
+    "pack": "; run it again",
+}
+"""What to do when a verb was interrupted; what others have done is kept."""
+
+
 @contextmanager
-def verb_progress(job: str, *, unit: str = "partitions") -> Iterator[Callable[..., None]]:
-    """Show how far a verb is: yields what is to be called with what was done and the number of all, or a state of it."""
+def verb_progress(job: str, *, unit: str = "partitions", is_dry_run: bool = False) -> Iterator[Callable[..., None]]:
+    """Show how far a verb is: yields what is to be called with what was done and the number of all, or a state of it.
+
+    If it is interrupted, how far it came is said, and what running it again will do.
+    """
+    finished, of_all = 0, ""
     with progress_bar() as progress:
         task = progress.add_task(VERBING[job] if unit == "partitions" else job, total=None, unit=unit)
 
         def advance(done: Any, total: int | None = None) -> None:
+            nonlocal finished, of_all
+            finished = finished + 1 if total is not None else done.finished_partitions
+            of_all = f" of {plural(done.total_partitions if total is None else total, unit[:-1])}"
             if total is not None:
                 progress.update(task, total=total, advance=1)
             elif job == "compact":
                 progress.update(task, total=done.total_rows, completed=done.written_rows, unit="rows")
             else:
-                sent = f"publishing {done.finished_partitions} of {plural(done.total_partitions, 'partition')}"
                 sizes = (size / _BYTES_PER_MB for size in (done.total_bytes, done.sent_bytes))
-                progress.update(
-                    task, description=sent, unit="MB", **dict(zip(("total", "completed"), sizes, strict=True))
-                )
+                sizes_told = dict(zip(("total", "completed"), sizes, strict=True))
+                progress.update(task, description=f"publishing {finished}{of_all}", unit="MB", **sizes_told)
 
-        yield advance
+        try:
+            yield advance
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            progress.stop()
+            told = f"interrupted: {finished:,}{of_all} done" if of_all else "interrupted before anything was done"
+            after = "; nothing was written" if is_dry_run else "; run it again to continue"
+            error_console().print(told + _AFTER_INTERRUPT.get(job, after), soft_wrap=True)
+            raise
 
 
 def print_report(report: PipelineReport) -> None:
