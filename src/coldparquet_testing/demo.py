@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from rich.rule import Rule
 from rich.text import Text
 
-from coldparquet.cli.output import facts_table, lines_table, output_console, print_json, progress_bar, wrap_long_lines
+from coldparquet.cli.output import facts_table, lines_table, output_console, print_json, wrap_long_lines
 from coldparquet.cli.profile import waterfall
+from coldparquet.cli.progress import progress_bar
 from coldparquet.maintenance.index import index_table
 from coldparquet.prices import PriceTable
 from coldparquet.text import human_bytes

@@ -160,6 +160,23 @@ def test_a_plan_over_budget_and_a_stale_sidecar(run: Run, table: Path) -> None:
     assert run("scan", table).exit_code == 5
 
 
+def test_json_about_a_table_has_shared_names(run: Run, table: Path, tmp_path: Path) -> None:
+    for command in ("inspect", "explain", "count", "index", "verify", "pack", "compact"):
+        facts = json.loads(run(command, table, "--json").stdout)
+        assert facts["url"] == str(table)
+        assert "table" not in facts
+        if command in ("inspect", "explain", "verify", "compact"):
+            assert facts["source"] == "directory listing, because there is no _txn"
+    output = tmp_path / "rows.csv"
+    written = json.loads(run("scan", table, "--output", output, "--json").stdout)
+    assert written == {"url": str(table), "output": str(output), "rows": 2, "bytes": output.stat().st_size}
+    assert json.loads(run("restore", table, "--all", "--json").stdout) == {
+        "url": str(table),
+        "archived": [],
+        "offers": [],
+    }
+
+
 def test_storage_options() -> None:
     settings = [
         "profile=cold",

@@ -112,7 +112,7 @@ def test_columns_where_and_limit(run: Run, questdb_table: Callable[[str], Path])
     last = run("scan", table, "-c", "ts,price", "-w", "price > 0", "--tail", 10, "--json").stdout.splitlines()
     assert last == everything[-10:]
     assert run("count", table, "--where", "price > 0").stdout == f"{expected.num_rows}\n"
-    assert json.loads(run("count", table, "--json").stdout) == {"rows": answer("types_all").num_rows}
+    assert json.loads(run("count", table, "--json").stdout) == {"url": str(table), "rows": answer("types_all").num_rows}
 
 
 def test_a_column_name_with_a_comma(run: Run, tmp_path: Path) -> None:

@@ -49,8 +49,10 @@ _NOT_FETCHED = "not looked at"
 _SIDECAR_STYLES = {"present": "green", "absent": "yellow", "stale": "red", "damaged": "red", _NOT_FETCHED: "dim"}
 
 
-async def describe_table(store: ObjectStore, path: str, *, with_sidecars: bool, options: ReadOptions) -> dict[str, Any]:
-    """List the partitions of a table.
+async def describe_table(
+    url: str, store: ObjectStore, path: str, *, with_sidecars: bool, options: ReadOptions
+) -> dict[str, Any]:
+    """List the partitions of the table at ``url``, which is ``path`` in the store.
 
     Requests: the listing, ``_txn`` and ``_meta``, at the same time, and ``_cv`` after them if there are native partitions;
     with ``with_sidecars`` 1 more for each Parquet partition, 2 for a large sidecar, and without a ``_txn`` listings of
@@ -64,7 +66,7 @@ async def describe_table(store: ObjectStore, path: str, *, with_sidecars: bool, 
         _describe_partition(location, lookup) for location, lookup in zip(discovery.locations, lookups, strict=True)
     ]
     return {
-        "table": path,
+        "url": url,
         **_describe_files(discovery),
         "notes": list(discovery.other_notes),
         "findings": [asdict(finding) for finding in discovery.unread],
@@ -72,9 +74,9 @@ async def describe_table(store: ObjectStore, path: str, *, with_sidecars: bool, 
     }
 
 
-def print_table(console: Console, description: Mapping[str, Any]) -> None:
+def print_table(console: Console, path: str, description: Mapping[str, Any]) -> None:
     """Print what :func:`describe_table` returned."""
-    console.print(Text(description["table"], style="bold"), soft_wrap=True)
+    console.print(Text(path, style="bold"), soft_wrap=True)
     console.print()
     console.print(_facts(description))
     console.print()
@@ -261,7 +263,7 @@ def inspect_files(
         if as_json:
             print_json(description)
         elif "partitions" in description:
-            print_table(console, description)
+            print_table(console, path, description)
         elif "pages_file" in description:
             _print_pages_file(console, path, description["pages_file"])
         else:
@@ -280,7 +282,7 @@ async def _describe(
             path, sidecar = await _find_sidecar(CheckedStore(stacked), path, choice)
         except NotFoundError as no_sidecar:
             try:
-                return path, await describe_table(stacked, path, with_sidecars=with_sidecars, options=options)
+                return path, await describe_table(url, stacked, path, with_sidecars=with_sidecars, options=options)
             except NotFoundError as no_table:
                 # It says what else a path may be; of a bucket that is missing both say the same.
                 is_about_path = no_sidecar.kind in ("IsADirectory", NotFoundError.default_kind)

@@ -1,4 +1,4 @@
-"""What commands print and write: consoles, JSON lines, tables of facts, progress, files in place."""
+"""What commands print and write: consoles, JSON lines, tables of facts, files in place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from rich.console import ConsoleOptions, JustifyMethod, RenderableType
-    from rich.progress import Task
 
 
 Thing = TypeVar("Thing")
@@ -142,40 +140,6 @@ def print_findings(console: Console, findings: Sequence[Mapping[str, Any]]) -> N
         style = "bold red" if severity == "error" else "yellow"
         text = in_flags(with_remedy(finding["message"], remedy))
         console.print(Text(f"{severity}: ", style=style) + Text(visible(text)))
-
-
-class _Done(MofNCompleteColumn):
-    """How much of how much; nothing while that is unknown."""
-
-    def render(self, task: Task) -> Text:
-        return Text() if task.total is None else super().render(task)
-
-
-class _TimeLeft(TimeRemainingColumn):
-    """When it will be over; nothing while that is unknown."""
-
-    def render(self, task: Task) -> Text:
-        return Text() if task.time_remaining is None or task.finished else super().render(task) + Text(" left")
-
-
-def progress_bar() -> Progress:
-    """Return progress bars on standard error, which show nothing unless that is a terminal.
-
-    Each task is added with a ``unit``: ``progress.add_task("reading", total=9, unit="MB")``.
-    """
-    console = error_console()
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        _Done(),
-        TextColumn("{task.fields[unit]}"),
-        _TimeLeft(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-        redirect_stdout=False,  # rich would print colours and links of others as its own
-        redirect_stderr=False,
-    )
 
 
 @contextmanager

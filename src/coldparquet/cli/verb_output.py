@@ -19,8 +19,8 @@ from coldparquet.cli.output import (
     output_console,
     print_listed,
     print_more,
-    progress_bar,
 )
+from coldparquet.cli.progress import progress_bar
 from coldparquet.pipelines.model import NOT_OPENED
 from coldparquet.records import replace
 from coldparquet.text import few_names, human_bytes, human_dollars, human_seconds, plural, visible
