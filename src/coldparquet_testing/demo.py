@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.rule import Rule
 from rich.text import Text
 
-from coldparquet.cli.output import facts_table, lines_table, output_console, print_json, wrap_long_lines
+from coldparquet.cli.output import facts_table, lines_table, output_console, plan_text, print_json
 from coldparquet.cli.profile import waterfall
 from coldparquet.cli.progress import progress_bar
 from coldparquet.maintenance.index import index_table
@@ -43,7 +43,7 @@ def print_demo(result: DemoResult) -> None:
         ("the question", _question(result)),
         (
             "the plan, made before any data was fetched",
-            Text(wrap_long_lines(result.told.plan.explain(), console.width)),
+            Text(plan_text(result.told.plan, console.width)),
         ),
         ("the requests", waterfall(result.told.request_log, width=console.width, max_lines=_WATERFALL_LINES)),
         ("side by side", _comparison(result)),

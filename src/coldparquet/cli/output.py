@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from rich.console import ConsoleOptions, JustifyMethod, RenderableType
 
+    from coldparquet.plan.model import ReadPlan
+
 
 Thing = TypeVar("Thing")
 
@@ -34,7 +36,7 @@ _MOST_LISTED = 20
 """Lines of one kind that a command prints before it says how many more there are."""
 _PLAIN_WIDTH = 100
 """Columns of text that goes into a file or a pipe."""
-_HANGING_INDENT = " " * 14
+_HANGING_INDENT = 14
 """Where the facts of a plan begin, behind their labels."""
 
 
@@ -89,12 +91,10 @@ def lines_table(
     return table
 
 
-def print_plan(text: str) -> None:
-    """Print a plan's explanation; on a terminal that is narrower, lines are broken between words."""
-    text = in_flags(text)
-    if sys.stdout.isatty():
-        text = wrap_long_lines(text, output_console().width)
-    sys.stdout.write(text + "\n")
+def plan_text(plan: ReadPlan, width: int | None) -> str:
+    """Explain a plan; in ``width`` columns, if that is given."""
+    text = in_flags(plan.explain(width=width))
+    return text if width is None else wrap_long_lines(text, width)
 
 
 def wrap_long_lines(text: str, width: int) -> str:
@@ -103,7 +103,11 @@ def wrap_long_lines(text: str, width: int) -> str:
         [line]
         if len(line) <= width
         else textwrap.wrap(
-            line, width, subsequent_indent=_HANGING_INDENT, break_long_words=False, break_on_hyphens=False
+            line,
+            width,
+            subsequent_indent=" " * (len(line) - len(line.lstrip()) or _HANGING_INDENT),
+            break_long_words=False,
+            break_on_hyphens=False,
         )
         for line in text.split("\n")
     )

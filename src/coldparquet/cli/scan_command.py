@@ -21,8 +21,8 @@ from coldparquet.cli.output import (
     file_in_place,
     lines_table,
     output_console,
+    plan_text,
     print_json,
-    print_plan,
 )
 from coldparquet.cli.rows import SINKS, CsvSink, JsonSink, ParquetSink, text_columns
 from coldparquet.errors import InvalidInputError
@@ -116,7 +116,7 @@ def explain(question: TableQuestion, *, as_json: bool) -> None:
         del facts["table"]
         print_json({"url": question.url, "source": facts.pop("snapshot"), **facts})  # named as in other reports
     else:
-        print_plan(plan.explain())
+        sys.stdout.write(plan_text(plan, output_console().width if sys.stdout.isatty() else None) + "\n")
 
 
 def count(question: TableQuestion, *, as_json: bool) -> None:
