@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -304,8 +305,19 @@ def test_verify_counts_many_findings_of_a_kind(run: Run, tmp_path: Path) -> None
         (tmp_path / f"2024-03-{day:02}").mkdir()
     result = run("verify", tmp_path)
     assert result.exit_code == 0
-    assert result.stdout.count("there is neither") == 10
-    assert "... and 20 more; --json shows all" in result.stdout
+    assert result.stdout.count("there is neither") == 1
+    assert "30 partitions there is neither _pm nor data.parquet 2024-03-01 … 2024-03-30" in words(result.stdout)
+
+
+def test_verify_says_once_what_is_advised_of_several_partitions_alike(run: Run, tmp_path: Path) -> None:
+    for day, rows in enumerate([3_000, 6_000, 9_000], start=1):
+        partition = tmp_path / f"2024-03-0{day}"
+        partition.mkdir()
+        pq.write_table(pa.table({"n": range(rows)}), partition / "data.parquet", row_group_size=rows // 10)
+    run("index", tmp_path)
+    text = words(run("verify", tmp_path).stdout)
+    assert text.count("3 partitions 10 row groups of 300 rows on average") == 1
+    assert "2024-03-01 … 2024-03-03, numbers of the first" in text
 
 
 def test_verify_deep_reads_every_byte_and_finds_what_metadata_does_not_tell(run: Run, table: Path) -> None:

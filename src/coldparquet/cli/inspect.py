@@ -13,7 +13,7 @@ from coldparquet.catalog.discovery import discover_any
 from coldparquet.catalog.partition import look_up_sidecar
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
 from coldparquet.cli.failures import FAILED, exit_code_of, report
-from coldparquet.cli.output import facts_table, lines_table, output_console, print_findings, print_json
+from coldparquet.cli.output import Name, facts_table, lines_table, output_console, print_findings, print_json
 from coldparquet.cli.sidecar_dump import describe_sidecar
 from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, NotFoundError
@@ -193,7 +193,8 @@ def _partition_table(partitions: Sequence[Mapping[str, Any]]) -> Table:
         for number, header in enumerate(headers)
         if (with_sidecars if header == "sidecar" else number == 0 or any(cells[number] for cells in cells_of))
     ]
-    table = lines_table(*(headers[number] for number in shown), right={"rows", "Parquet"})
+    numbers = {"rows", "Parquet"}
+    table = lines_table(*(headers[number] for number in shown), right=numbers, no_wrap={*numbers, "format", "sidecar"})
     for index, cells in enumerate(cells_of):
         if left_out > 0 and index == _LISTED_AT_EACH_END:
             table.add_row("...", f"{left_out:,} more")
@@ -201,10 +202,10 @@ def _partition_table(partitions: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _cells(partition: Mapping[str, Any]) -> list[str | Text]:
+def _cells(partition: Mapping[str, Any]) -> list[str | Text | Name]:
     rows, size, sidecar = partition["rows"], partition["parquet_size_bytes"], partition["sidecar"] or ""
     return [
-        partition["directory"],
+        Name(partition["directory"]),
         "" if rows is None else f"{rows:,}",
         _short_time(partition["from"], round_up=False),
         _short_time(partition["to"], round_up=True),
@@ -221,7 +222,12 @@ def _short_time(text: str | None, *, round_up: bool) -> str:
         return ""
     seconds, rest = divmod(instant.nanoseconds, SECOND_NS)
     whole = str(Instant((seconds + (round_up and rest > 0)) * SECOND_NS))
-    return whole.removesuffix("Z").removesuffix("T00:00:00")
+    return _spaced(whole).removesuffix(" 00:00:00")
+
+
+def _spaced(time: str) -> str:
+    """Write a time in UTC so that a narrow terminal breaks it, if at all, between date and clock."""
+    return time.removesuffix("Z").replace("T", " ")
 
 
 _LISTED_ROW_GROUPS = 100
@@ -463,9 +469,8 @@ def _row_group_table(description: Mapping[str, Any]) -> RenderableType:
     row_groups = description["row_groups"]
     if not row_groups:
         return Text("no row groups", style="dim")
-    table = lines_table(
-        "row group", "rows", "Parquet bytes", "from", "to", right={"row group", "rows", "Parquet bytes"}
-    )
+    numbers = ("row group", "rows", "Parquet bytes")
+    table = lines_table(*numbers, "from (UTC)", "to", right=numbers, no_wrap=numbers)
     for row_group in row_groups[:_LISTED_ROW_GROUPS]:
         compressed = sum(chunk["total_compressed"] for chunk in row_group["chunks"])
         table.add_row(
@@ -491,7 +496,7 @@ def _sidecar_time(bound: Mapping[str, Any], type_code: int) -> str:
     if len(value) != 8:
         return "unknown"
     unit = timestamp_unit(type_code) if type_code & 0xFF == TypeTag.TIMESTAMP else "ms"
-    return format_instant(int.from_bytes(value, "little", signed=True), unit)
+    return _spaced(format_instant(int.from_bytes(value, "little", signed=True), unit))
 
 
 def _chain_table(description: Mapping[str, Any]) -> list[RenderableType]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +21,7 @@ from rich.text import Text
 from coldparquet.catalog.findings import with_remedy
 from coldparquet.cli.advice import in_flags
 from coldparquet.errors import NotFoundError
-from coldparquet.text import visible, visible_lines
+from coldparquet.text import shortened, visible, visible_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -68,6 +69,27 @@ def error_console() -> Console:
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one value as one line of JSON."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+class Name:
+    """A name in a table: a terminal without room for all of it shows both ends."""
+
+    def __init__(self, text: str) -> None:
+        self.text = visible(text)
+
+    def __rich_measure__(self, _console: Console, _options: ConsoleOptions) -> Measurement:
+        return Measurement(min(len(self.text), _LEAST_OF_A_NAME), len(self.text))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Text]:
+        yield Text(shortened(self.text, options.max_width) if console.is_terminal else self.text)
+
+
+_LEAST_OF_A_NAME = 16
+
+
+def print_sentence(console: Console, text: Text) -> None:
+    """Print a line that a terminal breaks between words, and nothing else breaks."""
+    console.print(text, soft_wrap=not console.is_terminal)
 
 
 def facts_table() -> Table:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter, defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rich.padding import Padding
 from rich.text import Text
 
 from coldparquet.catalog.packed import CATALOGUE_FILE
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.cli.advice import in_flags
 from coldparquet.cli.output import (
+    Name,
     action_word,
     error_console,
     lines_table,
     output_console,
     print_listed,
     print_more,
+    print_sentence,
 )
 from coldparquet.cli.progress import progress_bar
 from coldparquet.pipelines.model import NOT_OPENED
@@ -96,7 +100,7 @@ def print_report(report: PipelineReport) -> None:
     for note in report.notes:
         console.print(Text(f"note: {visible(note)}", style="dim"))
     for line in told.summary():
-        console.print(line, soft_wrap=True)
+        print_sentence(console, line)
 
 
 class _Told:
@@ -182,12 +186,11 @@ class _Told:
 
     def _result_table(self, results: Sequence[WorkResult]) -> Table:
         named = [] if self._is_one_table else ["table"]
-        no_wrap = {"partition", ""} if _are_short(result.partition for result in results) else {""}
-        table = lines_table(*named, "partition", "", " ", no_wrap=no_wrap)
+        table = lines_table(*named, "partition", "", " ", no_wrap={""})
         for result in results:
             table.add_row(
-                *([] if self._is_one_table else [Text(visible(result.table))]),
-                Text(visible(result.partition)),
+                *([] if self._is_one_table else [Name(result.table)]),
+                Name(result.partition),
                 Text(action_word(result.action), style=_STYLES[result.outcome]),
                 Text(visible(result.reason or _amounts([result]))),
             )
@@ -213,22 +216,30 @@ class _Told:
         return table
 
     def _print_findings(self, console: Console, results: Sequence[WorkResult]) -> None:
-        alike: dict[tuple[str, str, str | None], list[tuple[str, str]]] = defaultdict(list)
+        """Print findings of one kind together; what is said of several partitions alike is said once."""
+        kinds: dict[tuple[str, str, str | None], dict[str, list[tuple[str, str]]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
         for result in results:
             for finding in result.details["findings"]:
-                told = self._place(result), visible(in_flags(finding["message"]))
-                alike[finding["severity"], finding["kind"], finding["remedy"]].append(told)
-        for (severity, kind, remedy), told_of in sorted(alike.items(), key=lambda one: [*_SEVERITIES].index(one[0][0])):
+                message = visible(in_flags(finding["message"]))
+                # Advice differs in numbers alone; of what is wrong they matter.
+                alike = _NUMBERS.sub("#", message) if finding["severity"] == "advice" else message
+                kind = finding["severity"], finding["kind"], finding["remedy"]
+                kinds[kind][alike].append((self._place(result), message))
+        for (severity, kind, remedy), by_message in sorted(
+            kinds.items(), key=lambda one: [*_SEVERITIES].index(one[0][0])
+        ):
             console.print(Text(f"{severity} ", style=f"bold {_SEVERITIES[severity][0]}") + Text(kind, style="bold"))
-            named = any(place for place, _ in told_of)
-            no_wrap = {""} if named and _are_short(place for place, _ in told_of) else set[str]()
-            table = lines_table(*([""] if named else []), " ", no_wrap=no_wrap, indent=2)
-            for place, message in told_of[:_FINDINGS_LISTED]:
-                table.add_row(*([Text(place)] if named else []), Text(message))
+            told_of = [*by_message.values()]
+            named = any(place for told in told_of for place, _ in told)
+            table = lines_table(*([""] if named else []), " ", indent=2)
+            for told in told_of[:_FINDINGS_LISTED]:
+                table.add_row(*_finding_cells(told, named=named))
             console.print(table)
-            print_more(console, len(told_of) - _FINDINGS_LISTED, indent=2)
+            print_more(console, sum(map(len, told_of[_FINDINGS_LISTED:])), indent=2)
             if remedy is not None:
-                console.print(Text(f"  to do: {in_flags(remedy)}", style="green"))
+                console.print(Padding(Text(f"to do: {in_flags(remedy)}", style="green"), (0, 0, 0, 2)))
             console.print()
 
     def _verdict(self) -> Text:
@@ -278,11 +289,24 @@ def _transaction_line(result: WorkResult) -> Text:
 
 
 _PRICED_SCHEMES = ("s3://", "s3a://")
-_LONGEST_UNBROKEN_NAME = 36
 _FINDINGS_LISTED = 10
 """Findings of one kind that the text lists before it says how many more there are."""
 _SEVERITIES = {"error": ("red", "error"), "warning": ("yellow", "warning"), "advice": ("cyan", "suggestion")}
 """Style and noun of each, from the worst on; the order in which findings are shown."""
+
+
+_NUMBERS = re.compile(r"\d[\d,.]*")
+
+
+def _finding_cells(told: Sequence[tuple[str, str]], *, named: bool) -> list[Name | Text]:
+    """Say a finding of one partition, or of several alike: how many, the first and the last one, and what is said of the first."""
+    [(first, message), *others] = told
+    if not named or not others:
+        return [*([Name(first)] if named else []), Text(message)]
+    last = others[-1][0]
+    is_of_first = any(other != message for _, other in others)
+    places = f"{first} … {last}{', numbers of the first' if is_of_first else ''}"
+    return [Name(plural(len(told), "partition")), Text(message) + Text(f"\n{places}", style="dim")]
 
 
 def _is_of_catalogue(result: WorkResult) -> bool:
@@ -291,11 +315,6 @@ def _is_of_catalogue(result: WorkResult) -> bool:
 
 def _worst_first(result: WorkResult) -> tuple[int, bool]:
     return ("failed", "done", "nothing to do").index(result.outcome), result.action != "warning"
-
-
-def _are_short(names: Iterable[str]) -> bool:
-    """Tell whether a column of names leaves room for others in 80 columns."""
-    return max(map(len, names), default=0) <= _LONGEST_UNBROKEN_NAME
 
 
 def _left_out_table(left_out: Sequence[tuple[str, str]]) -> Table:
