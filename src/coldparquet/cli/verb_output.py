@@ -227,10 +227,10 @@ class _Told:
                 alike = _NUMBERS.sub("#", message) if finding["severity"] == "advice" else message
                 kind = finding["severity"], finding["kind"], finding["remedy"]
                 kinds[kind][alike].append((self._place(result), message))
-        for (severity, kind, remedy), by_message in sorted(
+        for (severity, name, remedy), by_message in sorted(
             kinds.items(), key=lambda one: [*_SEVERITIES].index(one[0][0])
         ):
-            console.print(Text(f"{severity} ", style=f"bold {_SEVERITIES[severity][0]}") + Text(kind, style="bold"))
+            console.print(Text(f"{severity} ", style=f"bold {_SEVERITIES[severity][0]}") + Text(name, style="bold"))
             told_of = [*by_message.values()]
             named = any(place for told in told_of for place, _ in told)
             table = lines_table(*([""] if named else []), " ", indent=2)
