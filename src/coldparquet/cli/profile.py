@@ -33,6 +33,7 @@ _BAR_SHARE = 0.35
 """Share of the line that the bar may take."""
 _PURPOSE_WIDTH = 30
 """What the bar leaves at least for the purpose of the request."""
+BAR_LEGEND = "░ until the first byte  █ until the last  · waiting for a slot"
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _STYLES: dict[RequestKind, str] = {
     "listing": "yellow",
@@ -129,7 +130,7 @@ def _print_profile(report: ScanReport) -> None:
     console.print(waterfall(report.records, width=width, max_lines=_MOST_LINES), soft_wrap=True)
     console.print()
     console.print(_summary(report), soft_wrap=True)
-    console.print(Text("░ until the first byte  █ until the last  · waiting for a slot", style="dim"))
+    console.print(Text(BAR_LEGEND, style="dim"))
 
 
 def _summary(report: ScanReport) -> RichTable:
