@@ -30,9 +30,9 @@ def test_each_command_has_examples_that_parse(run: Run, name: str) -> None:
     shown = run(name, "--help").stdout
     assert not any(noise in shown for noise in ("<bool>", "<int>", "<str>", "<list", "{"))
     assert "Examples:" in shown
-    examples = COMMANDS[name].epilog.replace("\\\n", "").splitlines()[1:]
+    _, examples = COMMANDS[name].epilog.replace("\\\n", "").split("Examples:\n\n")
     assert examples
-    for example in examples:
+    for example in examples.splitlines():
         program, command, *words = shlex.split(example)
         assert (program, command) == ("coldparquet", name)
         COMMANDS[name].make_context(name, words)

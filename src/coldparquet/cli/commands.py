@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from inspect import cleandoc
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -195,7 +195,7 @@ def _add(commands: typer.Typer, command: Callable[..., None], *, group: str | No
         command.__name__.removesuffix("_lakes"),
         cls=_Command,
         help="\n\n".join(paragraphs),
-        epilog=f"Examples:\n{dedent(examples)}" if examples else None,
+        epilog=f"Examples:\n\n{indent(dedent(examples), '    ')}" if examples else None,
         rich_help_panel=group,
     )(command)
 

@@ -17,7 +17,7 @@ class _Done(MofNCompleteColumn):
     """How much of how much; nothing while that is unknown."""
 
     def render(self, task: Task) -> Text:
-        return Text() if task.total is None else super().render(task)
+        return Text() if task.total is None else super().render(task) + Text(f" {task.fields['unit']}")
 
 
 class _TimeLeft(TimeRemainingColumn):
@@ -37,7 +37,6 @@ def progress_bar() -> Progress:
         TextColumn("{task.description}"),
         BarColumn(),
         _Done(),
-        TextColumn("{task.fields[unit]}"),
         _TimeLeft(),
         console=console,
         transient=True,

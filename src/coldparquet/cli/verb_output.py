@@ -86,9 +86,9 @@ def verb_progress(job: str, *, unit: str = "partitions", is_dry_run: bool = Fals
             yield advance
         except (KeyboardInterrupt, asyncio.CancelledError):
             progress.stop()
-            told = f"interrupted: {finished:,}{of_all} done" if of_all else "interrupted before anything was done"
             after = "; nothing was written" if is_dry_run else "; run it again to continue"
-            error_console().print(told + _AFTER_INTERRUPT.get(job, after), soft_wrap=True)
+            told = f"interrupted: {finished:,}{of_all} done{_AFTER_INTERRUPT.get(job, after)}"
+            error_console().print(told if of_all else "interrupted before anything was done", soft_wrap=True)
             raise
 
 
@@ -201,14 +201,14 @@ class _Told:
         is_done = all(result.action == "compacted" for result in results)
         numbers = ("bytes", "row groups", *(["pages"] if is_done else []))
         why = [] if is_done else ["why"]
-        table = lines_table("partition", *numbers, *why, right=numbers, no_wrap={"partition", *numbers})
+        table = lines_table("partition", *numbers, *why, right=numbers, no_wrap=numbers)
         for result in results:
             shapes = [shape for name in ("before", "after") if (shape := result.details[name]) is not None]
             pages = " -> ".join("unknown" if shape["pages"] is None else f"{shape['pages']:,}" for shape in shapes)
             new_name = result.details["directory"]
-            names = self._place(result) + (f" -> {visible(new_name)}" if new_name != result.partition else "")
+            names = self._place(result) + (f" -> {new_name}" if new_name != result.partition else "")
             table.add_row(
-                Text(names),
+                Name(names),
                 " -> ".join(human_bytes(shape["parquet_size_bytes"]) for shape in shapes),
                 " -> ".join(f"{shape['row_groups']:,}" for shape in shapes),
                 pages if is_done else Text(result.reason or ""),
