@@ -107,7 +107,8 @@ def _refuse_unknown(given: Collection[str], known: frozenset[str]) -> None:
     if not _OF_CATALOG_TABLES.isdisjoint(given):
         raise UnsupportedError(
             "Spark's catalog keeps no coldparquet tables, only temporary views: CREATE TEMPORARY VIEW trades USING coldparquet"
-            " OPTIONS (path 's3://bucket/db/trades'); to write, coldparquet.spark.write(df, url)",
+            " OPTIONS (path 's3://bucket/db/trades'); to write, coldparquet.spark.write(df, url). With coldparquet's jar there is a"
+            " catalog of our own: spark.sql.catalog.cold=coldparquet.Catalog and spark.sql.catalog.cold.url=s3://bucket",
             kind="CatalogTable",
         )
     keys = set(map(option_key, known))

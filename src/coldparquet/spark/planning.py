@@ -9,8 +9,10 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.types import LongType, StructField, StructType
+
 from coldparquet.concurrency import background, gather_or_cancel
-from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
+from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.opening import open_table
 from coldparquet.options import ReadOptions
 from coldparquet.plan.predicate import And, Predicate
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
-    from pyspark.sql.types import StructType
 
     from coldparquet.options import StoreOptions
     from coldparquet.pieces import ScanPieces
@@ -207,11 +208,24 @@ async def schema_and_plan(options: SourceOptions) -> tuple[StructType, EarlyPlan
 
     Requests: those of opening the tables, and of the plan if there is one.
     """
+    if options.pushed is not None and options.pushed.lists_tables:
+        return await _tables_below(options), None
     tables = await opened_tables(options)
     schema = schema_of(tables, options)
     if options.pushed is not None:  # each of its scans asks for other rows
         return _described(schema, tables, options), None
     return schema, await _plan_early(options, schema, tables)
+
+
+async def _tables_below(options: SourceOptions) -> StructType:
+    """Return the paths of the tables below a directory as names of columns, for the catalog of coldparquet's jar."""
+    [root] = options.urls
+    try:
+        found = await _matching(root, options.credentials.storage_options(), options.store_options)
+    except NotFoundError:
+        found = []
+    names = [url.removeprefix(root.rstrip("/")).strip("/") for url in found]
+    return StructType([StructField(name, LongType()) for name in names if name])
 
 
 def _described(schema: StructType, tables: Sequence[Table], options: SourceOptions) -> StructType:

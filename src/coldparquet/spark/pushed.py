@@ -95,6 +95,8 @@ class Pushed:
     filters: tuple[PushedFilter, ...] = ()
     limit: int | None = None
     aggregates: tuple[Aggregate, ...] | None = None
+    lists_tables: bool = False
+    """Whether the catalog asks which tables there are, in place of a scan."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -105,6 +107,7 @@ class Pushed:
             filters=tuple(PushedFilter(tree=one["filter"], is_exact=one["exact"]) for one in given.get("filters", ())),
             limit=given.get("limit"),
             aggregates=None if aggregates is None else tuple(Aggregate(**one) for one in aggregates),
+            lists_tables=given.get("tables", False),
         )
 
     @property

@@ -1,20 +1,11 @@
 package coldparquet;
 
 import java.util.Map;
-import java.util.Set;
 import org.apache.spark.package$;
-import org.apache.spark.sql.connector.catalog.SupportsRead;
-import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
-import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
-import org.apache.spark.sql.connector.read.ScanBuilder;
-import org.apache.spark.sql.connector.write.LogicalWriteInfo;
-import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
-import org.apache.spark.sql.types.Metadata;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -43,10 +34,10 @@ public final class DefaultSource implements TableProvider {
 
     @Override
     public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
-        return new ColdTable(schema);
+        return new ColdTable("coldparquet", schema, CaseInsensitiveStringMap.empty());
     }
 
-    private static PythonDataSourceV2 python() {
+    static PythonDataSourceV2 python() {
         try {
             PythonDataSourceV2 source = new PythonDataSourceV2();
             source.setShortName("coldparquet");
@@ -60,45 +51,5 @@ public final class DefaultSource implements TableProvider {
 
     static Table python(StructType schema) {
         return python().getTable(schema, new Transform[0], Map.of());
-    }
-
-    /** A table; of the metadata of its columns only {@link ColdScanBuilder} knows. */
-    static final class ColdTable implements SupportsRead, SupportsWrite {
-        private final StructType described;
-        private final StructType schema;
-
-        ColdTable(StructType described) {
-            this.described = described;
-            StructType plain = new StructType();
-            for (StructField field : described.fields()) {
-                plain = plain.add(new StructField(field.name(), field.dataType(), field.nullable(), Metadata.empty()));
-            }
-            schema = plain;
-        }
-
-        @Override
-        public String name() {
-            return "coldparquet";
-        }
-
-        @Override
-        public StructType schema() {
-            return schema;
-        }
-
-        @Override
-        public Set<TableCapability> capabilities() {
-            return python(schema).capabilities();
-        }
-
-        @Override
-        public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-            return new ColdScanBuilder(described, schema, options);
-        }
-
-        @Override
-        public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-            return ((SupportsWrite) python(schema)).newWriteBuilder(info);
-        }
     }
 }
