@@ -20,6 +20,7 @@ from coldparquet.cli import rows as row_files
 from coldparquet.cli.output import wrap_long_lines
 from coldparquet.cli.rows import ParquetSink, json_rows
 from coldparquet.plan.predicate import format_instant
+from coldparquet.text import aligned_rows
 from tests.support.command_line import Run
 from tests.support.questdb_tables import PARTITIONS, as_questdb_shows, plain
 
@@ -258,24 +259,62 @@ def test_columns_of_all_partitions_are_asked_for_by_a_flag(run: Run, tmp_path: P
 
 PLAN = """\
 price         $1.60 for a million reads like this, data requests only, in the region
-              as S3 Standard would charge
-
-request  partition     first byte   length  for
-      1  2024-02-27.4           4  2.8 KiB  row group 0: id, sym, side, price +3 more"""
+              as S3 Standard would charge, or another one"""
 
 
 def test_lines_are_broken_between_words_and_go_on_below_the_facts() -> None:
     assert (
-        wrap_long_lines(PLAN, 60)
+        wrap_long_lines(PLAN, 50)
         == """\
-price         $1.60 for a million reads like this, data
-              requests only, in the region
-              as S3 Standard would charge
-
-request  partition     first byte   length  for
-      1  2024-02-27.4           4  2.8 KiB  row group 0: id,
-              sym, side, price +3 more"""
+price         $1.60 for a million reads like this,
+              data requests only, in the region
+              as S3 Standard would charge, or
+              another one"""
     )
+
+
+HEADER = ("request", "partition", "first byte", "length", "for")
+REASON = "row group 0: id, sym, side, price +3 more"
+
+
+def test_tables_are_folded_below_their_last_column() -> None:
+    rows = [HEADER, ("1", "2024-02-27.4", "4", "2.8 KiB", REASON)]
+    assert aligned_rows(rows, left={1, 4}, width=60) == [
+        ["request  partition     first byte   length  for"],
+        [
+            "      1  2024-02-27.4           4  2.8 KiB  row group 0: id,",
+            "                                            sym, side, price",
+            "                                            +3 more",
+        ],
+    ]
+    assert [len(lines) for lines in aligned_rows(rows, left={1, 4}, width=90)] == [1, 1]
+
+
+def test_a_long_name_has_a_line_of_its_own_and_keeps_both_ends() -> None:
+    rows = [HEADER, ("1", "date=2024-02-27/part-00000-0dff1a2b-88aa-4c1f-9d1e.snappy.parquet", "4", "2.8 KiB", REASON)]
+    assert aligned_rows(rows, left={1, 4}, width=60) == [
+        ["request  partition  first byte   length  for"],
+        [
+            "      1  date=2024-02-27/part-0000…-4c1f-9d1e.snappy.parquet",
+            "                             4  2.8 KiB  row group 0: id,",
+            "                                         sym, side, price +3",
+            "                                         more",
+        ],
+    ]
+
+
+@given(
+    name=st.text("ab/", min_size=1, max_size=90),
+    words=st.lists(st.text("cd", min_size=1, max_size=9)),
+    width=st.integers(60, 140),
+)
+def test_folded_tables_lose_nothing_but_the_middle_of_names(name: str, words: list[str], width: int) -> None:
+    [_, lines] = aligned_rows([HEADER, ("1", name, "4", "2.8 KiB", " ".join(words))], left={1, 4}, width=width)
+    assert max(map(len, lines)) <= width
+    _, shown, *others = " ".join(lines).split()
+    start, cut, end = shown.partition("…")
+    assert shown == name or (cut and name.startswith(start) and name.endswith(end) and len(shown) == width - 9)
+    assert others == ["4", "2.8", "KiB", *words]
 
 
 def test_what_fits_stays_as_it_is() -> None:
