@@ -98,16 +98,54 @@ def labelled(label: str, lines: list[str]) -> list[str]:
     return [f"{label if number == 0 else '':{_LABEL_WIDTH}}  {line}" for number, line in enumerate(lines)]
 
 
-def aligned(rows: Sequence[tuple[str, ...]], *, left: set[int]) -> list[str]:
-    """Align a table's columns: those in ``left`` to the left, all others to the right."""
+def shortened(text: str, width: int) -> str:
+    """Cut out the middle of a text that is longer than ``width``: the ends of names tell most."""
+    if len(text) <= width:
+        return text
+    kept = max(width - 1, 0)
+    return f"{text[: kept - kept // 2]}…{text[len(text) - kept // 2 :]}"
+
+
+_SHORT_NAME, _FOLDED_WIDTH = 24, 24
+"""A longer name makes way for a last column that would be folded to less."""
+
+
+def aligned_rows(rows: Sequence[tuple[str, ...]], *, left: set[int], width: int | None = None) -> list[list[str]]:
+    """Return the lines of each row, with columns aligned: those in ``left`` to the left, all others to the right.
+
+    If the table is wider than ``width``, what is in its last column is folded there, and a name in the first one of ``left``
+    that leaves no room for the others gets a line of its own.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            f"{cell:<{width}}" if column in left else f"{cell:>{width}}"
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    name, last = min(left), len(widths) - 1
+    if width is None or (room := width - sum(widths) - 2 * last) >= 0 or last not in left:
+        return [[_aligned_row(row, widths, left)] for row in rows]
+    from textwrap import wrap  # noqa: PLC0415 - only a narrow terminal needs it
+
+    longest_word = max(len(word) for row in rows for word in row[last].split() or [""])
+    least = longest_word if widths[name] <= _SHORT_NAME else min(widths[last], _FOLDED_WIDTH)
+    if widths[last] + room < least:
+        widths[name] = len(rows[0][name])
+    widths[last] = max(width - sum(widths[:last]) - 2 * last, longest_word)
+    table = []
+    for row in rows:
+        parts = wrap(row[last], widths[last]) or [""]
+        cells, lines = (*row[:last], parts[0]), list[str]()
+        if len(row[name]) > widths[name]:
+            before = "".join(f"{cell:>{size}}  " for cell, size in zip(row[:name], widths, strict=False))
+            lines.append(before + shortened(row[name], width - len(before)))
+            cells = (*[""] * (name + 1), *cells[name + 1 :])
+        lines.append(_aligned_row(cells, widths, left))
+        lines += [" " * (sum(widths[:last]) + 2 * last) + part for part in parts[1:]]
+        table.append(lines)
+    return table
+
+
+def _aligned_row(cells: Sequence[str], widths: Sequence[int], left: set[int]) -> str:
+    return "  ".join(
+        f"{cell:<{width}}" if column in left else f"{cell:>{width}}"
+        for column, (cell, width) in enumerate(zip(cells, widths, strict=False))
+    ).rstrip()
 
 
 UNKNOWN = 0xFFFD

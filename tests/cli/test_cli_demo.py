@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from coldparquet_testing.demo import _style
 from coldparquet_testing.demo_data import ROWS_PER_DAY, write_trades
 from coldparquet_testing.demo_readers import Answer
 from coldparquet_testing.simulator import ServedRequest
@@ -32,19 +33,39 @@ def test_json(run: Run, folder: Path) -> None:
     assert 0 < ours["rows"] == theirs["rows"] < demo["table_rows"]
     assert ours["requests"] < theirs["requests"]
     assert ours["round_trips"] < theirs["round_trips"]
-    # The listing, the look for table files and a catalogue, per partition its sidecar and a look at its data object, the
-    # look for `_pages`, what the plan announced.
-    assert ours["requests"] == 1 + 3 + 5 + 5 + 1 + demo["plan"]["request_count"]
+    # The listing, the look for table files and a catalogue, per partition its sidecar and a look at its data object, what the
+    # plan announced. Of more partitions the catalogue tells.
+    assert ours["requests"] == 1 + 3 + 5 + 5 + demo["plan"]["request_count"]
+    assert set(demo["later"]) == {"again", "count", "needle"}
+    again, count, needle = demo["later"].values()
+    assert (again["coldparquet"]["requests"], again["coldparquet"]["rows"]) == (0, ours["rows"])
+    assert count["coldparquet"]["bytes"] < 50_000 < count["pyarrow"]["bytes"]
+    assert needle["coldparquet"]["rows"] == needle["pyarrow"]["rows"]
     assert list(folder.iterdir()) == []
 
 
-def test_text(run: Run, folder: Path) -> None:
+def test_text_on_a_narrow_terminal(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coldparquet.cli.output._PLAIN_WIDTH", 80)
     result = run("demo", "--days", 2)
     assert result.exit_code == 0
-    for promised in ("Read plan for s3://market/trades", "listing", "round trips", "wall time", "$", "the same"):
+    for promised in (
+        "2 partitions, ",
+        "listing",
+        "round trips",
+        "wall time",
+        "$",
+        "the same again",
+        "amount > 500",
+        "█ until",
+    ):
         assert promised in result.stdout
-    assert max(map(len, result.stdout.splitlines())) <= 120
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "…" not in result.stdout
     assert list(folder.iterdir()) == []
+
+
+def test_numbers_are_green_where_none_is_better() -> None:
+    assert [_style(ours, [2.0, 4.0]) for ours in (1.0, 2.0, 3.0, 5.0)] == ["green", "green", "", "red"]
 
 
 def test_the_data_is_the_same_in_every_run(tmp_path: Path) -> None:

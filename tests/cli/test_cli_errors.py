@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,24 @@ import pyarrow.parquet as pq
 import pytest
 import typer
 
+from coldparquet.cli.failures import reported_failures
 from coldparquet.cli.flags import StoreFlags
-from coldparquet.cli.output import reported_failures
-from coldparquet.errors import StorageError
+from coldparquet.errors import (
+    AccessError,
+    ArchivedObjectError,
+    BudgetExceededError,
+    ColdParquetError,
+    FormatError,
+    InternalError,
+    InvalidInputError,
+    NotFoundError,
+    ObjectChangedError,
+    StorageError,
+    UnsupportedError,
+)
 from coldparquet.ranges import ByteRange
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
-from tests.support.command_line import Run
+from tests.support.command_line import Run, plain
 from tests.support.small_tables import DAY, LOGS, write
 
 
@@ -54,7 +67,7 @@ def test_a_bad_predicate_points_at_the_spot(run: Run, table: Path, command: str)
 def test_nothing_there(run: Run, tmp_path: Path, command: str) -> None:
     missing = tmp_path / "missing"
     result = run(command, missing)
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert result.stderr.startswith(f"error: {missing}: ")
     assert json.loads(run(command, missing, "--json").stdout)["error"]["kind"] == "NotFound"
 
@@ -66,7 +79,7 @@ def test_the_store_says_which(run: Run, table: Path, command: str) -> None:
         def error(url: str, secret: str) -> dict[str, Any]:
             credentials = ("--storage-option", "key=cold-store", "--storage-option", f"secret={secret}")
             result = run(command, url, "--json", *credentials, "--endpoint-url", server.endpoint_url)
-            assert result.exit_code == 1
+            assert result.exit_code == (4 if secret.startswith("a wrong") else 3)
             assert secret not in result.stdout
             found: dict[str, Any] = json.loads(result.stdout)["error"]
             return found
@@ -101,6 +114,67 @@ def test_wrong_usage_is_another_exit_code(run: Run, arguments: tuple[str, ...], 
     result = run(*arguments)
     assert result.exit_code == 2
     assert expected in result.stderr
+
+
+def test_wrong_usage_as_json(run: Run, table: Path) -> None:
+    for arguments in (
+        ("scan",),
+        ("count", table, "--frobnicate"),
+        ("count", table, "--where", "a", "=", "b"),
+        ("nonsense",),
+    ):
+        result = run(*arguments, "--json")
+        assert (result.exit_code, result.stderr) == (2, "")
+        error = json.loads(result.stdout)["error"]
+        assert error["kind"] == "WrongUsage"
+        assert run(*arguments).stdout == ""
+        assert error["message"].rstrip(".") in plain(run(*arguments).stderr)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotFoundError, 3),
+        (AccessError, 4),
+        (FormatError, 5),
+        (ObjectChangedError, 5),
+        (BudgetExceededError, 6),
+        (ArchivedObjectError, 7),
+        (InvalidInputError, 1),
+        (StorageError, 1),
+        (UnsupportedError, 1),
+        (InternalError, 1),
+    ],
+)
+def test_exit_codes_tell_scripts_what_to_do(run: Run, error: type[ColdParquetError], code: int) -> None:
+    with pytest.raises(typer.Exit) as caught, reported_failures(as_json=False):
+        raise error("it failed")
+    assert caught.value.exit_code == code
+    assert re.search(rf"\b{code} [a-z]", plain(run("--help").stdout).partition("Exit codes:")[2])
+
+
+def test_a_plan_over_budget_and_a_stale_sidecar(run: Run, table: Path) -> None:
+    assert run("index", table).exit_code == 0
+    assert run("scan", table, "--max-requests", 0).exit_code == 6
+    pq.write_table(pa.table({"price": [0.0] * 9, "symbol": ["BTC"] * 9}), next(table.glob("*/data.parquet")))
+    assert run("scan", table).exit_code == 5
+
+
+def test_json_about_a_table_has_shared_names(run: Run, table: Path, tmp_path: Path) -> None:
+    for command in ("inspect", "explain", "count", "index", "verify", "pack", "compact"):
+        facts = json.loads(run(command, table, "--json").stdout)
+        assert facts["url"] == str(table)
+        assert "table" not in facts
+        if command in ("inspect", "explain", "verify", "compact"):
+            assert facts["source"] == "directory listing, because there is no _txn"
+    output = tmp_path / "rows.csv"
+    written = json.loads(run("scan", table, "--output", output, "--json").stdout)
+    assert written == {"url": str(table), "output": str(output), "rows": 2, "bytes": output.stat().st_size}
+    assert json.loads(run("restore", table, "--all", "--json").stdout) == {
+        "url": str(table),
+        "archived": [],
+        "offers": [],
+    }
 
 
 def test_storage_options() -> None:
@@ -174,7 +248,7 @@ def test_a_damaged_sidecar_says_the_ways_out(run: Run, table: Path) -> None:
     for broken in (bytes(damaged), bytes(damaged[:100]), b"123"):
         sidecar.write_bytes(broken)
         result = run("count", table)
-        assert result.exit_code == 1
+        assert result.exit_code == 5
         assert (
             "'coldparquet index --force' writes the sidecar anew, and --no-sidecars reads without it" in result.stderr
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coldparquet.maintenance.index import index_table
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 
 COMMAND = [sys.executable, "-m", "coldparquet"]
@@ -60,6 +63,18 @@ def test_the_reader_of_the_output_may_stop(table: Path) -> None:
         assert process.wait(60) == 0
 
 
+@pytest.mark.parametrize(
+    "arguments", [("inspect", "{table}"), ("index", "{table}"), ("--help",)], ids=lambda words: words[0]
+)
+def test_nothing_may_read_the_output(table: Path, arguments: tuple[str, ...]) -> None:
+    unread, output = os.pipe()
+    os.close(unread)
+    command = [*COMMAND, *(word.format(table=table) for word in arguments)]
+    result = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(output)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
 @pytest.fixture
 def _children_heed_interrupts() -> Iterator[None]:
     """What a shell starts in the background ignores SIGINT, and so do its children; those of these tests do not."""
@@ -85,6 +100,31 @@ def test_an_interrupted_scan_leaves_no_output(table: Path, tmp_path: Path, numbe
     assert process.returncode == 130
     assert (printed, complaints) == ("", "")
     assert list(output.iterdir()) == []
+
+
+@pytest.mark.usefixtures("_children_heed_interrupts")
+def test_an_interrupted_index_says_how_far_it_came_and_continues(table: Path) -> None:
+    first = table / "2024-03-01.1"
+    for day in range(2, 42):
+        copy = table / f"2024-03-{day:02}.1" if day < 32 else table / f"2024-04-{day - 31:02}.1"
+        copy.mkdir()
+        (copy / "data.parquet").hardlink_to(first / "data.parquet")
+    with ColdStoreServer(table.parents[1], ColdStoreOptions(first_byte_s=0.2)) as server:
+        index = ["index", "s3://bucket/trades", "--no-pages", "--endpoint-url", server.endpoint_url, "--anon"]
+        with subprocess.Popen([*COMMAND, *index], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            while process.poll() is None and not list(table.glob("*/_pm")):
+                time.sleep(0.02)
+            time.sleep(0.1)  # until it knows of it, and works on the next ones
+            assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            printed, complaints = process.communicate(timeout=60)
+    assert (process.returncode, printed) == (130, "")
+    told = re.fullmatch(r"interrupted: (\d+) of 41 partitions done; run it again to continue\n", complaints)
+    assert told, complaints
+    written = len(list(table.glob("*/_pm")))
+    assert 0 < int(told[1]) <= written < 41
+    again = asyncio.run(index_table(table))
+    assert again.count("written") == 41 - written
 
 
 def on_terminal(*arguments: str | Path) -> str:

@@ -112,7 +112,7 @@ def test_columns_where_and_limit(run: Run, questdb_table: Callable[[str], Path])
     last = run("scan", table, "-c", "ts,price", "-w", "price > 0", "--tail", 10, "--json").stdout.splitlines()
     assert last == everything[-10:]
     assert run("count", table, "--where", "price > 0").stdout == f"{expected.num_rows}\n"
-    assert json.loads(run("count", table, "--json").stdout) == {"rows": answer("types_all").num_rows}
+    assert json.loads(run("count", table, "--json").stdout) == {"url": str(table), "rows": answer("types_all").num_rows}
 
 
 def test_a_column_name_with_a_comma(run: Run, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_failed_scan_leaves_the_old_output_and_nothing_else(
     for name in ("rows.parquet", "rows.csv", "rows.arrow"):
         (directory / name).write_text("older")
         result = run("scan", table, "-o", directory / name)
-        assert result.exit_code == 1
+        assert result.exit_code == 5
         assert result.stderr.startswith("error: ")
     assert {path.name: path.read_text() for path in directory.iterdir()} == {
         "rows.parquet": "older",
@@ -192,7 +192,7 @@ def test_a_scan_that_fails_at_its_first_rows_prints_no_header(run: Run, questdb_
     first.write_bytes(bytes(len(whole) - 2000) + whole[-2000:])  # the footer is there, the pages are not
     for flags in ((), ("--tail", "10000")):
         result = run("scan", table, *flags)
-        assert (result.exit_code, result.stdout) == (1, "")
+        assert (result.exit_code, result.stdout) == (5, "")
         assert result.stderr.startswith("error: ")
 
 

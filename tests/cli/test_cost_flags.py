@@ -58,7 +58,7 @@ def test_explain_shows_goal_budget_and_prices(run: Run, questdb_table: Callable[
 )
 def test_wrong_flags(run: Run, questdb_table: Callable[[str], Path], flags: list[str], said: str) -> None:
     result = run("explain", questdb_table("row_groups"), *flags)
-    assert result.exit_code == (1 if "--prices" in flags else 2)
+    assert result.exit_code == (3 if "--prices" in flags else 2)
     assert said in plain(result.stderr)
 
 

@@ -163,7 +163,7 @@ def test_wrong_flags(run: Run, table: Path, tmp_path: Path, arguments: list[str]
 
 def test_failures(run: Run, table: Path, tmp_path: Path) -> None:
     nothing = run("publish", tmp_path / "absent", tmp_path / "published")
-    assert (nothing.exit_code, nothing.stderr.startswith("error: ")) == (1, True)
+    assert (nothing.exit_code, nothing.stderr.startswith("error: ")) == (3, True)
     other = copy_table("interval_day", tmp_path)
     assert run("publish", other, tmp_path / "published").exit_code == 0
     result = run("publish", table, tmp_path / "published", "--json")

@@ -69,7 +69,7 @@ def restores(archive: Any) -> dict[str, str]:
 
 def test_a_scan_is_refused_and_says_what_to_do(run_at_moto: RunAtMoto, archive: Any) -> None:
     result = run_at_moto("scan", URL, "--json")
-    assert result.exit_code == 1
+    assert result.exit_code == 7
     error = json.loads(result.stdout)["error"]
     assert (error["kind"], error["partitions"]) == ("ObjectArchived", NAMES[:-1])
     assert {offer["tier"] for offer in error["tiers"]} == {"Expedited", "Standard", "Bulk"}
@@ -106,7 +106,7 @@ def test_prices_and_a_limit_of_ones_own(run_at_moto: RunAtMoto, archive: Any, tm
 
     flags = ("restore", URL, "--all", "--tier", "bulk", "--prices", prices)
     refused = run_at_moto(*flags, "--max-usd", 5 * len(NAMES[:-1]) - 1)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 6
     assert "max_usd is $" in plain(refused.stderr)
     assert "restore in a cheaper tier (--tier)" in plain(refused.stderr)
     assert restores(archive) == {}

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -118,10 +119,10 @@ def test_a_failure_is_told_and_decides_the_exit_code(run: Run, table: Path, verb
 @pytest.mark.parametrize("verb", ["index", "migrate", "compact", "verify", "pack"])
 def test_what_is_not_there(run: Run, tmp_path: Path, verb: str) -> None:
     missing = run(verb, tmp_path / "nothing")
-    assert (missing.exit_code, missing.stdout) == (1, "")
+    assert (missing.exit_code, missing.stdout) == (3, "")
     assert missing.stderr.startswith("error: ")
     empty = run(verb, tmp_path)
-    assert empty.exit_code == 1
+    assert empty.exit_code == 3
     assert "no partitions here" in words(empty.stderr)
 
 
@@ -165,7 +166,7 @@ def test_files_of_another_name_are_told_and_fail(run: Run, tmp_path: Path) -> No
     assert "holds part-0.parquet, part-1.parquet, but no data.parquet: convert the lake" in words(alone.stdout)
     assert words(alone.stdout).endswith("4 partitions: 4 skipped")
     counted = run("count", table)
-    assert (counted.exit_code, counted.stdout) == (1, "")
+    assert (counted.exit_code, counted.stdout) == (3, "")
     expected = "there is no data.parquet in this directory, and a partition is one file of that name; it holds"
     first_told, _, second_told = counted.stderr.partition(" part-0.parquet, part-1.parquet: convert the lake")
     assert first_told.endswith(expected)
@@ -304,8 +305,19 @@ def test_verify_counts_many_findings_of_a_kind(run: Run, tmp_path: Path) -> None
         (tmp_path / f"2024-03-{day:02}").mkdir()
     result = run("verify", tmp_path)
     assert result.exit_code == 0
-    assert result.stdout.count("there is neither") == 10
-    assert "... and 20 more; --json shows all" in result.stdout
+    assert result.stdout.count("there is neither") == 1
+    assert "30 partitions there is neither _pm nor data.parquet 2024-03-01 … 2024-03-30" in words(result.stdout)
+
+
+def test_verify_says_once_what_is_advised_of_several_partitions_alike(run: Run, tmp_path: Path) -> None:
+    for day, rows in enumerate([3_000, 6_000, 9_000], start=1):
+        partition = tmp_path / f"2024-03-0{day}"
+        partition.mkdir()
+        pq.write_table(pa.table({"n": range(rows)}), partition / "data.parquet", row_group_size=rows // 10)
+    run("index", tmp_path)
+    text = words(run("verify", tmp_path).stdout)
+    assert text.count("3 partitions 10 row groups of 300 rows on average") == 1
+    assert "2024-03-01 … 2024-03-03, numbers of the first" in text
 
 
 def test_verify_deep_reads_every_byte_and_finds_what_metadata_does_not_tell(run: Run, table: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_lake_that_is_missing_does_not_stop_the_others(run: Run, lake: Path, t
     assert (min(good.iterdir()) / "_pm").exists()
 
     only_bad = run("pipeline", "index", empty, tmp_path / "absent")
-    assert only_bad.exit_code == 1
+    assert only_bad.exit_code == 3
     assert not only_bad.stdout
     assert plain(only_bad.stderr).startswith(f"error: {empty}: no table lies there")
 
@@ -194,7 +194,7 @@ def test_compact_and_convert_take_their_flags(run: Run, tmp_path: Path, lake: Pa
     [
         (
             ["index", "/nowhere/at/all"],
-            1,
+            3,
             "no such directory; not even its directory /nowhere/at exists; expected a table, or",
         ),
         (["index", "LAKE", "--engine", "ray"], 2, "none of local and spark"),

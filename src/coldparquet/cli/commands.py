@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from inspect import cleandoc
+from textwrap import dedent, indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,46 +12,59 @@ from typer.core import TyperCommand, TyperGroup
 
 from coldparquet import __version__
 from coldparquet.cli import question_commands, verbs
+from coldparquet.cli.failures import EXIT_CODES_TEXT, reported_failures, reported_usage
 from coldparquet.cli.flags import Json  # noqa: TC001 - typer reads annotations
-from coldparquet.cli.output import reported_failures
-from coldparquet.text import visible_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
-@contextmanager
-def _visible_refusals() -> Iterator[None]:
-    """Let what is said of wrong usage, which repeats the words of the caller, steer no terminal."""
-    try:
-        yield
-    except Exception as error:
-        message = getattr(error, "message", None)
-        if hasattr(error, "format_message") and isinstance(message, str):  # one of click, or of typer's own copy of it
-            error.message = visible_lines(message)  # type: ignore[attr-defined]
-        raise
+class _Help:
+    """What the help of all commands and of their groups has in common."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Hide the types of flags, and of arguments, whose names say more."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+            elif param.param_type_name == "argument":
+                param.display_type_rich = _no_type
+        return params
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print it; ``--help | head`` may have seen enough before the end."""
+        try:
+            super().format_help(ctx, formatter)  # type: ignore[misc]
+        except SystemExit:  # of the console of rich
+            raise typer.Exit(0) from None
 
 
-class _Commands(TyperGroup):
+def _no_type(ctx: Any) -> None:
+    """Show no type."""
+
+
+class _Commands(_Help, TyperGroup):
     """All commands; wrong usage of any of them passes through here."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        with _visible_refusals():
+        ctx.meta[_AS_JSON] = "--json" in args
+        with reported_usage(as_json=ctx.meta[_AS_JSON]):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        with _visible_refusals():
+        with reported_usage(as_json=ctx.meta[_AS_JSON]):
             return super().invoke(ctx)
 
 
+_AS_JSON = "coldparquet.as_json"
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
     cls=_Commands,
-    help="Selective questions over cold Parquet partitions, with the fewest requests, bytes and dollars.",
-    epilog="URLs are local paths, s3://bucket/path or anything else that fsspec knows.",
+    help="Read a few columns of a short time range from Parquet on S3 in two round trips.",
+    epilog=f"URL is a local path, s3://bucket/path or anything else that fsspec knows.\n\n{EXIT_CODES_TEXT}",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings=_SETTINGS,
 )
@@ -63,23 +77,10 @@ _ADVICE_ON_WORDS_LEFT_OVER = {
 """For the flags whose value the shell splits into several words, unless it is written like this."""
 
 
-def _no_type(ctx: Any) -> None:
-    """Hide the type of an argument, whose name says more."""
-
-
-class _Command(TyperCommand):
-    """A command that says how to write what the shell took apart, and in its help nothing of types."""
+class _Command(_Help, TyperCommand):
+    """A command that says how to write what the shell took apart."""
 
     allow_extra_args = True  # so that they are refused here
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        params: list[Any] = super().get_params(ctx)
-        for param in params:
-            if getattr(param, "is_flag", False):
-                param.metavar = ""
-            elif param.param_type_name == "argument":
-                param.display_type_rich = _no_type
-        return params
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Write ``LAKE...`` for what typer writes as ``{LAKE...}...``."""
@@ -112,14 +113,19 @@ def coldparquet(
         typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version."),
     ] = False,
 ) -> None:
-    """Selective questions over cold Parquet partitions, with the fewest requests, bytes and dollars."""
+    """Read a few columns of a short time range from Parquet on S3 in two round trips."""
 
 
 def demo(
     days: Annotated[int, typer.Option(min=1, max=366, metavar="DAYS", help="Days of trades to make.")] = 365,
     as_json: Json = False,
 ) -> None:
-    """See it work on a year of trades, side by side with pyarrow."""
+    """See it work on a year of trades, side by side with pyarrow.
+
+    Examples:
+        coldparquet demo
+        coldparquet demo --days 30
+    """
     with reported_failures(as_json=as_json):
         from coldparquet_testing.demo import run_demo
 
@@ -157,7 +163,12 @@ def bench(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure this library and every other reader that is installed, in turn, on a simulated cold store."""
+    """Measure this library and every other reader that is installed, in turn, on a simulated cold store.
+
+    Examples:
+        coldparquet bench day needle --small
+        coldparquet bench --question W2: --output results.json
+    """
     with reported_failures(as_json=as_json):
         from coldparquet_bench.command import bench_and_report, redraw_pictures
 
@@ -176,31 +187,31 @@ def bench(
         )
 
 
-def _add(commands: typer.Typer, command: Callable[..., None]) -> None:
-    """Add a command, with its docstring as help: a paragraph is one line, which the terminal breaks."""
-    paragraphs = (" ".join(paragraph.split()) for paragraph in (command.__doc__ or "").split("\n\n"))
-    name = command.__name__.removesuffix("_lakes")
-    commands.command(name, cls=_Command, help="\n\n".join(paragraphs))(command)
+def _add(commands: typer.Typer, command: Callable[..., None], *, group: str | None = None) -> None:
+    """Add a command, with its docstring as help: a paragraph is one line, which the terminal breaks; examples come last."""
+    text, _, examples = cleandoc(command.__doc__ or "").partition("Examples:\n")
+    paragraphs = (" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
+    commands.command(
+        command.__name__.removesuffix("_lakes"),
+        cls=_Command,
+        help="\n\n".join(paragraphs),
+        epilog=f"Examples:\n\n{indent(dedent(examples), '    ')}" if examples else None,
+        rich_help_panel=group,
+    )(command)
 
 
-for command in (
-    question_commands.inspect,
-    question_commands.explain,
-    question_commands.scan,
-    question_commands.count,
-    verbs.index,
-    verbs.migrate,
-    verbs.compact,
-    verbs.pack,
-    verbs.verify,
-    question_commands.restore,
-    verbs.publish,
-    verbs.tier,
-    verbs.convert,
-    demo,
-    bench,
-):
-    _add(app, command)
+_GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Read": (question_commands.scan, question_commands.count),
+    "Look": (question_commands.explain, question_commands.inspect, verbs.verify),
+    "Prepare": (verbs.index, verbs.pack, verbs.migrate, verbs.compact),
+    "Move": (verbs.publish, verbs.convert, verbs.tier, question_commands.restore),
+    "Try": (demo, bench),
+}
+"""The commands as the help shows them."""
+
+for group, commands_of_group in _GROUPS.items():
+    for command in commands_of_group:
+        _add(app, command, group=group)
 
 pipeline = typer.Typer(
     help="The former name of index, verify and the others over whole lakes; the same commands.",
@@ -221,4 +232,4 @@ for command in (
     verbs.convert,
 ):
     _add(pipeline, command)
-app.add_typer(pipeline, name="pipeline")
+app.add_typer(pipeline, name="pipeline", hidden=True)

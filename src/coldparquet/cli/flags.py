@@ -29,7 +29,7 @@ Where = Annotated[
     str | None,
     typer.Option("--where", "-w", metavar="CONDITION", help="Such as: ts >= '2024-03-01' and symbol in ('BTC', 'ETH')"),
 ]
-Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, metavar="ROWS", help="At most so many rows.")]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, metavar="ROWS", help="Maximum number of rows.")]
 Pack = Annotated[
     bool,
     typer.Option("--pack", help="Make the table's _catalogue if there is none; one that exists is renewed anyway."),

@@ -12,7 +12,8 @@ from rich.text import Text
 from coldparquet.catalog.discovery import discover_any
 from coldparquet.catalog.partition import look_up_sidecar
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
-from coldparquet.cli.output import FAILED, facts_table, lines_table, output_console, print_findings, print_json, report
+from coldparquet.cli.failures import FAILED, exit_code_of, report
+from coldparquet.cli.output import Name, facts_table, lines_table, output_console, print_findings, print_json
 from coldparquet.cli.sidecar_dump import describe_sidecar
 from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InvalidInputError, NotFoundError
@@ -48,8 +49,10 @@ _NOT_FETCHED = "not looked at"
 _SIDECAR_STYLES = {"present": "green", "absent": "yellow", "stale": "red", "damaged": "red", _NOT_FETCHED: "dim"}
 
 
-async def describe_table(store: ObjectStore, path: str, *, with_sidecars: bool, options: ReadOptions) -> dict[str, Any]:
-    """List the partitions of a table.
+async def describe_table(
+    url: str, store: ObjectStore, path: str, *, with_sidecars: bool, options: ReadOptions
+) -> dict[str, Any]:
+    """List the partitions of the table at ``url``, which is ``path`` in the store.
 
     Requests: the listing, ``_txn`` and ``_meta``, at the same time, and ``_cv`` after them if there are native partitions;
     with ``with_sidecars`` 1 more for each Parquet partition, 2 for a large sidecar, and without a ``_txn`` listings of
@@ -63,7 +66,7 @@ async def describe_table(store: ObjectStore, path: str, *, with_sidecars: bool, 
         _describe_partition(location, lookup) for location, lookup in zip(discovery.locations, lookups, strict=True)
     ]
     return {
-        "table": path,
+        "url": url,
         **_describe_files(discovery),
         "notes": list(discovery.other_notes),
         "findings": [asdict(finding) for finding in discovery.unread],
@@ -71,9 +74,9 @@ async def describe_table(store: ObjectStore, path: str, *, with_sidecars: bool, 
     }
 
 
-def print_table(console: Console, description: Mapping[str, Any]) -> None:
+def print_table(console: Console, path: str, description: Mapping[str, Any]) -> None:
     """Print what :func:`describe_table` returned."""
-    console.print(Text(description["table"], style="bold"), soft_wrap=True)
+    console.print(Text(path, style="bold"), soft_wrap=True)
     console.print()
     console.print(_facts(description))
     console.print()
@@ -190,7 +193,8 @@ def _partition_table(partitions: Sequence[Mapping[str, Any]]) -> Table:
         for number, header in enumerate(headers)
         if (with_sidecars if header == "sidecar" else number == 0 or any(cells[number] for cells in cells_of))
     ]
-    table = lines_table(*(headers[number] for number in shown), right={"rows", "Parquet"})
+    numbers = {"rows", "Parquet"}
+    table = lines_table(*(headers[number] for number in shown), right=numbers, no_wrap={*numbers, "format", "sidecar"})
     for index, cells in enumerate(cells_of):
         if left_out > 0 and index == _LISTED_AT_EACH_END:
             table.add_row("...", f"{left_out:,} more")
@@ -198,10 +202,10 @@ def _partition_table(partitions: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _cells(partition: Mapping[str, Any]) -> list[str | Text]:
+def _cells(partition: Mapping[str, Any]) -> list[str | Text | Name]:
     rows, size, sidecar = partition["rows"], partition["parquet_size_bytes"], partition["sidecar"] or ""
     return [
-        partition["directory"],
+        Name(partition["directory"]),
         "" if rows is None else f"{rows:,}",
         _short_time(partition["from"], round_up=False),
         _short_time(partition["to"], round_up=True),
@@ -218,7 +222,12 @@ def _short_time(text: str | None, *, round_up: bool) -> str:
         return ""
     seconds, rest = divmod(instant.nanoseconds, SECOND_NS)
     whole = str(Instant((seconds + (round_up and rest > 0)) * SECOND_NS))
-    return whole.removesuffix("Z").removesuffix("T00:00:00")
+    return _spaced(whole).removesuffix(" 00:00:00")
+
+
+def _spaced(time: str) -> str:
+    """Write a time in UTC so that a narrow terminal breaks it, if at all, between date and clock."""
+    return time.removesuffix("Z").replace("T", " ")
 
 
 _LISTED_ROW_GROUPS = 100
@@ -245,7 +254,7 @@ def inspect_files(
 ) -> int:
     """Show sidecars and tables, one after the other. A wrong one does not keep the others from being shown."""
     console = output_console()
-    exit_code = 0
+    codes: list[int] = []
     for url in urls:
         try:
             path, description = asyncio.run(
@@ -253,19 +262,19 @@ def inspect_files(
             )
         except ColdParquetError as error:
             report(error, as_json=as_json)
-            exit_code = FAILED
+            codes.append(exit_code_of(error))
             continue
         if any(finding["severity"] == "error" for finding in description.get("findings", ())):
-            exit_code = FAILED
+            codes.append(FAILED)
         if as_json:
             print_json(description)
         elif "partitions" in description:
-            print_table(console, description)
+            print_table(console, path, description)
         elif "pages_file" in description:
             _print_pages_file(console, path, description["pages_file"])
         else:
             _print_description(console, path, description)
-    return exit_code
+    return next(iter({*codes}), 0) if len({*codes}) < 2 else FAILED
 
 
 async def _describe(
@@ -279,7 +288,7 @@ async def _describe(
             path, sidecar = await _find_sidecar(CheckedStore(stacked), path, choice)
         except NotFoundError as no_sidecar:
             try:
-                return path, await describe_table(stacked, path, with_sidecars=with_sidecars, options=options)
+                return path, await describe_table(url, stacked, path, with_sidecars=with_sidecars, options=options)
             except NotFoundError as no_table:
                 # It says what else a path may be; of a bucket that is missing both say the same.
                 is_about_path = no_sidecar.kind in ("IsADirectory", NotFoundError.default_kind)
@@ -460,9 +469,8 @@ def _row_group_table(description: Mapping[str, Any]) -> RenderableType:
     row_groups = description["row_groups"]
     if not row_groups:
         return Text("no row groups", style="dim")
-    table = lines_table(
-        "row group", "rows", "Parquet bytes", "from", "to", right={"row group", "rows", "Parquet bytes"}
-    )
+    numbers = ("row group", "rows", "Parquet bytes")
+    table = lines_table(*numbers, "from (UTC)", "to", right=numbers, no_wrap=numbers)
     for row_group in row_groups[:_LISTED_ROW_GROUPS]:
         compressed = sum(chunk["total_compressed"] for chunk in row_group["chunks"])
         table.add_row(
@@ -488,7 +496,7 @@ def _sidecar_time(bound: Mapping[str, Any], type_code: int) -> str:
     if len(value) != 8:
         return "unknown"
     unit = timestamp_unit(type_code) if type_code & 0xFF == TypeTag.TIMESTAMP else "ms"
-    return format_instant(int.from_bytes(value, "little", signed=True), unit)
+    return _spaced(format_instant(int.from_bytes(value, "little", signed=True), unit))
 
 
 def _chain_table(description: Mapping[str, Any]) -> list[RenderableType]:

@@ -1,34 +1,34 @@
-"""What commands print and how they end: consoles, JSON lines, tables of facts, files in place, failures and exit codes."""
+"""What commands print and write: consoles, JSON lines, tables of facts, files in place."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
 import tempfile
 import textwrap
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from coldparquet.catalog.findings import with_remedy
-from coldparquet.errors import ColdParquetError, NotFoundError, UnsupportedError
-from coldparquet.text import visible, visible_lines
+from coldparquet.cli.advice import in_flags
+from coldparquet.errors import NotFoundError
+from coldparquet.text import shortened, visible, visible_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from rich.console import ConsoleOptions, JustifyMethod, RenderableType
+
+    from coldparquet.plan.model import ReadPlan
 
 
 Thing = TypeVar("Thing")
@@ -37,40 +37,8 @@ _MOST_LISTED = 20
 """Lines of one kind that a command prints before it says how many more there are."""
 _PLAIN_WIDTH = 100
 """Columns of text that goes into a file or a pipe."""
-_HANGING_INDENT = " " * 14
+_HANGING_INDENT = 14
 """Where the facts of a plan begin, behind their labels."""
-
-
-_FLAGS_FOR_PYTHON = {
-    " or Scan.restore(); ReadOptions(archived='skip') leaves": "; --archived skip leaves",
-    "give ReadOptions.prices a table that has one (PriceTable.read), or leave max_usd out": (
-        "give --prices a table that has one, or leave --max-usd out"
-    ),
-    "in a cheaper tier (RestoreTerms.tier)": "in a cheaper tier (--tier)",
-    "give key and secret or a profile in storage_options": "give key and secret or a profile with --storage-option",
-    "pass anon=True": "use --anon",
-}
-"""Advice of the library to people who write Python, and what it is for those at the command line."""
-_READ_FLAGS_FOR_PYTHON = {
-    "ReadOptions(sidecars=False)": "--no-sidecars",
-    "ReadOptions(unread='skip')": "--unread skip",
-    "ReadOptions(columns_from='all')": "--columns-from all",
-    "ReadOptions(format='delta')": "--format delta",
-    "ReadOptions(format='iceberg')": "--format iceberg",
-    "ReadOptions(timestamp='...')": "--timestamp COLUMN",
-}
-"""The same, for flags that only ``scan``, ``count`` and ``explain`` have."""
-has_read_flags: ContextVar[bool] = ContextVar("has_read_flags", default=False)
-"""Whether the command that runs has them."""
-
-
-def in_flags(message: str) -> str:
-    """Say advice to people who write Python in the flags of the command that runs, or of ``scan`` where it lacks them."""
-    for python, flags in _FLAGS_FOR_PYTHON.items():
-        message = message.replace(python, flags)
-    for python, flag in _READ_FLAGS_FOR_PYTHON.items():
-        message = message.replace(python, flag if has_read_flags.get() else f"'coldparquet scan {flag}'")
-    return message
 
 
 class _VisibleConsole(Console):
@@ -81,6 +49,9 @@ class _VisibleConsole(Console):
         if not self.is_terminal:
             return segments
         return (part if part.control else Segment(visible_lines(part.text), part.style) for part in segments)
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError  # how commands end then is decided for all output alike
 
 
 def output_console() -> Console:
@@ -98,6 +69,27 @@ def error_console() -> Console:
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one value as one line of JSON."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+class Name:
+    """A name in a table: a terminal without room for all of it shows both ends."""
+
+    def __init__(self, text: str) -> None:
+        self.text = visible(text)
+
+    def __rich_measure__(self, _console: Console, _options: ConsoleOptions) -> Measurement:
+        return Measurement(min(len(self.text), _LEAST_OF_A_NAME), len(self.text))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Text]:
+        yield Text(shortened(self.text, options.max_width) if console.is_terminal else self.text)
+
+
+_LEAST_OF_A_NAME = 16
+
+
+def print_sentence(console: Console, text: Text) -> None:
+    """Print a line that a terminal breaks between words, and nothing else breaks."""
+    console.print(text, soft_wrap=not console.is_terminal)
 
 
 def facts_table() -> Table:
@@ -121,12 +113,10 @@ def lines_table(
     return table
 
 
-def print_plan(text: str) -> None:
-    """Print a plan's explanation; on a terminal that is narrower, lines are broken between words."""
-    text = in_flags(text)
-    if sys.stdout.isatty():
-        text = wrap_long_lines(text, output_console().width)
-    sys.stdout.write(text + "\n")
+def plan_text(plan: ReadPlan, width: int | None) -> str:
+    """Explain a plan; in ``width`` columns, if that is given."""
+    text = in_flags(plan.explain(width=width))
+    return text if width is None else wrap_long_lines(text, width)
 
 
 def wrap_long_lines(text: str, width: int) -> str:
@@ -135,7 +125,11 @@ def wrap_long_lines(text: str, width: int) -> str:
         [line]
         if len(line) <= width
         else textwrap.wrap(
-            line, width, subsequent_indent=_HANGING_INDENT, break_long_words=False, break_on_hyphens=False
+            line,
+            width,
+            subsequent_indent=" " * (len(line) - len(line.lstrip()) or _HANGING_INDENT),
+            break_long_words=False,
+            break_on_hyphens=False,
         )
         for line in text.split("\n")
     )
@@ -172,96 +166,6 @@ def print_findings(console: Console, findings: Sequence[Mapping[str, Any]]) -> N
         style = "bold red" if severity == "error" else "yellow"
         text = in_flags(with_remedy(finding["message"], remedy))
         console.print(Text(f"{severity}: ", style=style) + Text(visible(text)))
-
-
-@contextmanager
-def warnings_printed() -> Iterator[None]:
-    """Print on standard error what the library warns of meanwhile."""
-    logger, handler = logging.getLogger("coldparquet"), _Warnings(logging.WARNING)
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-
-
-class _Warnings(logging.Handler):
-    """Prints log messages, above the progress bars if there are any."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        console = error_console()
-        console.print(f"{record.levelname.lower()}:", style="bold yellow", end=" ")
-        console.print(visible(in_flags(record.getMessage())), soft_wrap=True)
-
-
-def progress_bar() -> Progress:
-    """Return progress bars on standard error, which show nothing unless that is a terminal.
-
-    Each task is added with a ``unit``: ``progress.add_task("reading", total=9, unit="MB")``.
-    """
-    console = error_console()
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-        redirect_stdout=False,  # rich would print colours and links of others as its own
-        redirect_stderr=False,
-    )
-
-
-FAILED = 1
-INTERRUPTED = 130
-"""What shells use for a command that was ended by Ctrl-C: 128 + SIGINT."""
-
-
-@contextmanager
-def reported_failures(*, as_json: bool, reads: bool = False) -> Iterator[None]:
-    """Run the body of a command; turn what it raises into a message and an exit code."""
-    token = has_read_flags.set(reads)
-    try:
-        with warnings_printed():
-            yield
-        sys.stdout.flush()
-    except ColdParquetError as error:
-        report(error, as_json=as_json)
-        raise typer.Exit(FAILED) from None
-    except BrokenPipeError:
-        # ``| head`` has seen enough. The interpreter flushes once more at its end and must find an open file then.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(0) from None
-    except OSError as error:
-        # Not from a store, whose errors are ours: the disk that the output goes to.
-        report(
-            ColdParquetError(error.strerror or str(error), kind="OutputFailed", path=error.filename), as_json=as_json
-        )
-        raise typer.Exit(FAILED) from None
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("coldparquet"):
-            raise
-        extras = "cli,spark" if error.name.partition(".")[0] == "pyspark" else "cli,s3"
-        missing = f"this command needs the package {error.name}: pip install 'coldparquet[{extras}]'"
-        report(UnsupportedError(missing, kind="MissingPackage"), as_json=as_json)
-        raise typer.Exit(FAILED) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    finally:
-        has_read_flags.reset(token)
-
-
-def report(error: ColdParquetError, *, as_json: bool) -> None:
-    """Print one error: as a JSON line on standard output, or in red on standard error."""
-    if as_json:
-        facts = error.as_dict()
-        print_json({"error": {**facts, "message": in_flags(facts["message"])}})
-        return
-    console = error_console()
-    console.print("error:", style="bold red", end=" ")
-    console.print(in_flags(str(error)), style="red", soft_wrap=True)
 
 
 @contextmanager

@@ -33,6 +33,7 @@ _BAR_SHARE = 0.35
 """Share of the line that the bar may take."""
 _PURPOSE_WIDTH = 30
 """What the bar leaves at least for the purpose of the request."""
+BAR_LEGEND = "░ until the first byte  █ until the last  · waiting for a slot"
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _STYLES: dict[RequestKind, str] = {
     "listing": "yellow",
@@ -53,7 +54,7 @@ def waterfall(records: Sequence[RequestRecord], *, width: int, max_lines: int) -
     for header in ("sent", "took", "bytes"):
         table.add_column(header, justify="right", no_wrap=True, width=_NUMBER_WIDTH)
     table.add_column("", no_wrap=True, width=bar_width)
-    table.add_column("for", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("for", overflow="fold", ratio=1)
     end_s = max((record.finished_s for record in records), default=0.0)
     shown = records if len(records) <= max_lines else records[: max_lines - 1]
     for record in shown:
@@ -63,7 +64,7 @@ def waterfall(records: Sequence[RequestRecord], *, width: int, max_lines: int) -
             human_milliseconds(record.finished_s - record.started_s),
             human_bytes(record.fetched_bytes) if record.operation == "get" else "",
             _bar(record, end_s, bar_width),
-            Text.assemble((f"{remarks}  " if remarks else "", _STYLES[kind_of(record)]), visible(purpose_of(record))),
+            Text.assemble(visible(purpose_of(record)), (f"  {remarks}" if remarks else "", _STYLES[kind_of(record)])),
         )
     if len(shown) < len(records):
         table.add_row("...", "", "", "", f"{len(records) - len(shown):,} more requests")
@@ -129,7 +130,7 @@ def _print_profile(report: ScanReport) -> None:
     console.print(waterfall(report.records, width=width, max_lines=_MOST_LINES), soft_wrap=True)
     console.print()
     console.print(_summary(report), soft_wrap=True)
-    console.print(Text("░ until the first byte  █ until the last  · waiting for a slot", style="dim"))
+    console.print(Text(BAR_LEGEND, style="dim"))
 
 
 def _summary(report: ScanReport) -> RichTable:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from coldparquet.cli.failures import reported_failures
 from coldparquet.cli.flags import (
     COST_PANEL,
     CachedStoreFlags,
@@ -24,7 +25,6 @@ from coldparquet.cli.flags import (
     restore_tier,
     takes_flags,
 )
-from coldparquet.cli.output import reported_failures
 from coldparquet.options import MAX_RESTORE_DAYS, ReadOptions
 
 
@@ -52,7 +52,12 @@ def inspect(
     as_json: Json = False,
     store: StoreFlags,
 ) -> None:
-    """Show what a sidecar says, and check every byte of it; or list the partitions of a table."""
+    """List the partitions of a table; or show what a sidecar says, and check every byte of it.
+
+    Examples:
+        coldparquet inspect s3://lake/trades --sidecars
+        coldparquet inspect s3://lake/trades/2024-03-01.1
+    """
     with reported_failures(as_json=as_json):
         from coldparquet.cli.inspect import SnapshotChoice, inspect_files
 
@@ -74,7 +79,11 @@ def explain(
     as_json: Json = False,
     store: CachedStoreFlags,
 ) -> None:
-    """Show which bytes a scan would read, why, and what that costs."""
+    """Show which bytes a scan would read, why, and what that costs.
+
+    Examples:
+        coldparquet explain s3://lake/trades -w "ts >= '2024-03-01'" -c ts,price
+    """
     with reported_failures(as_json=as_json, reads=True):
         from coldparquet.cli import scan_command
 
@@ -90,7 +99,7 @@ def scan(
     where: Where = None,
     limit: Limit = None,
     tail: Annotated[
-        int | None, typer.Option("--tail", min=0, metavar="ROWS", help="Only the last so many rows, read from the end.")
+        int | None, typer.Option("--tail", min=0, metavar="ROWS", help="Only the last rows, read from the end.")
     ] = None,
     output: Annotated[
         str,
@@ -109,7 +118,12 @@ def scan(
     as_json: Json = False,
     store: CachedStoreFlags,
 ) -> None:
-    """Read the rows that satisfy a condition."""
+    """Read the rows that satisfy a condition.
+
+    Examples:
+        coldparquet scan s3://lake/trades -c ts,price -w "symbol = 'BTC'" -n 10
+        coldparquet scan s3://lake/trades -w "ts >= '2024-03-01'" -o march.parquet
+    """
     with reported_failures(as_json=as_json, reads=True):
         from coldparquet.cli import scan_command
         from coldparquet.cli.profile import scan_profile
@@ -132,7 +146,11 @@ def count(
     as_json: Json = False,
     store: CachedStoreFlags,
 ) -> None:
-    """Count the rows that satisfy a condition, without data where that is exact."""
+    """Count the rows that satisfy a condition, without data where that is exact.
+
+    Examples:
+        coldparquet count s3://lake/trades -w "ts >= '2024-03-01'"
+    """
     with reported_failures(as_json=as_json, reads=True):
         from coldparquet.cli import scan_command
 
@@ -183,6 +201,10 @@ def restore(
 
     Only partitions that may hold such rows are restored, or all with --all. Asking again costs nothing while a restore
     is under way.
+
+    Examples:
+        coldparquet restore s3://lake/trades -w "ts < '2020-02-01'" --dry-run
+        coldparquet restore s3://lake/trades --all --tier Bulk --wait
     """
     storage_options = store.storage_options()
     with reported_failures(as_json=as_json):

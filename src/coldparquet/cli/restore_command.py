@@ -11,7 +11,8 @@ import typer
 
 from coldparquet.archive.objects import places_of, restore_offers
 from coldparquet.archive.restore import RestoreTicket
-from coldparquet.cli.output import lines_table, output_console, print_json, print_more, progress_bar
+from coldparquet.cli.output import lines_table, output_console, print_json, print_more
+from coldparquet.cli.progress import progress_bar
 from coldparquet.errors import InvalidInputError
 from coldparquet.opening import open_table
 from coldparquet.options import ReadOptions, RestoreTerms
@@ -155,7 +156,8 @@ def _print_archived(archived: Sequence[ArchivedObject], question: RestoreQuestio
     days = question.terms.days
     offers = restore_offers(archived, days=days, prices=prices_of(question.options)) if archived else ()
     if as_json:
-        print_json({"archived": [each.as_dict() for each in archived], "offers": [offer.as_dict() for offer in offers]})
+        facts = {"archived": [each.as_dict() for each in archived], "offers": [offer.as_dict() for offer in offers]}
+        print_json({"url": question.url, **facts})
         return
     console = output_console()
     if not archived:
@@ -177,7 +179,7 @@ def _print_archived(archived: Sequence[ArchivedObject], question: RestoreQuestio
 
 def _print_ticket(ticket: RestoreTicket, *, ready: bool | None, as_json: bool) -> None:
     if as_json:
-        print_json({"ticket": ticket.as_dict(), "is_ready": bool(ready)})
+        print_json({"url": ticket.url, "ticket": ticket.as_dict(), "is_ready": bool(ready)})
         return
     console = output_console()
     console.print(

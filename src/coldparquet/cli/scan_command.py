@@ -21,9 +21,8 @@ from coldparquet.cli.output import (
     file_in_place,
     lines_table,
     output_console,
+    plan_text,
     print_json,
-    print_plan,
-    progress_bar,
 )
 from coldparquet.cli.rows import SINKS, CsvSink, JsonSink, ParquetSink, text_columns
 from coldparquet.errors import InvalidInputError
@@ -113,16 +112,18 @@ def explain(question: TableQuestion, *, as_json: bool) -> None:
     """Print the plan. Requests: metadata only."""
     plan = asyncio.run(_plan(question))
     if as_json:
-        print_json(plan.as_dict())
+        facts = plan.as_dict()
+        del facts["table"]
+        print_json({"url": question.url, "source": facts.pop("snapshot"), **facts})  # named as in other reports
     else:
-        print_plan(plan.explain())
+        sys.stdout.write(plan_text(plan, output_console().width if sys.stdout.isatty() else None) + "\n")
 
 
 def count(question: TableQuestion, *, as_json: bool) -> None:
     """Print the number of rows."""
     rows = asyncio.run(_count(question))
     if as_json:
-        print_json({"rows": rows})
+        print_json({"url": question.url, "rows": rows})
     else:
         sys.stdout.write(f"{rows}\n")
 
@@ -142,10 +143,12 @@ def _scan_to_file(question: TableQuestion, output: str, *, as_json: bool, profil
     make_sink = SINKS.get(path.suffix)
     if "://" in output or make_sink is None:
         raise typer.BadParameter(f"expected a local file that ends in {', '.join(SINKS)}, or -", param_hint="--output")
+    from coldparquet.cli.progress import progress_bar  # noqa: PLC0415 - count and explain show none
+
     with progress_bar() as progress, file_in_place(path) as file:
         rows = asyncio.run(_scan_to(question, file, make_sink, profile, progress=progress))
     if as_json:
-        print_json({"output": str(path), "rows": rows, "bytes": path.stat().st_size})
+        print_json({"url": question.url, "output": str(path), "rows": rows, "bytes": path.stat().st_size})
     else:
         output_console().print(f"{plural(rows, 'row')} in {path}", soft_wrap=True)
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections import Counter, defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rich.padding import Padding
 from rich.text import Text
 
 from coldparquet.catalog.packed import CATALOGUE_FILE
 from coldparquet.catalog.pages import PAGES_FILE
+from coldparquet.cli.advice import in_flags
 from coldparquet.cli.output import (
+    Name,
     action_word,
-    in_flags,
+    error_console,
     lines_table,
     output_console,
     print_listed,
     print_more,
-    progress_bar,
+    print_sentence,
 )
+from coldparquet.cli.progress import progress_bar
 from coldparquet.pipelines.model import NOT_OPENED
 from coldparquet.records import replace
 from coldparquet.text import few_names, human_bytes, human_dollars, human_seconds, plural, visible
@@ -46,25 +52,44 @@ VERBING = {
 """What is shown while verbs work that have a report of their own for one table."""
 
 
+_AFTER_INTERRUPT = {
+    "verify": "; nothing was written",
+    "pack": "; run it again",
+}
+"""What to do when a verb was interrupted; what others have done is kept."""
+
+
 @contextmanager
-def verb_progress(job: str, *, unit: str = "partitions") -> Iterator[Callable[..., None]]:
-    """Show how far a verb is: yields what is to be called with what was done and the number of all, or a state of it."""
+def verb_progress(job: str, *, unit: str = "partitions", is_dry_run: bool = False) -> Iterator[Callable[..., None]]:
+    """Show how far a verb is: yields what is to be called with what was done and the number of all, or a state of it.
+
+    If it is interrupted, how far it came is said, and what running it again will do.
+    """
+    finished, of_all = 0, ""
     with progress_bar() as progress:
         task = progress.add_task(VERBING[job] if unit == "partitions" else job, total=None, unit=unit)
 
         def advance(done: Any, total: int | None = None) -> None:
+            nonlocal finished, of_all
+            finished = finished + 1 if total is not None else done.finished_partitions
+            of_all = f" of {plural(done.total_partitions if total is None else total, unit[:-1])}"
             if total is not None:
                 progress.update(task, total=total, advance=1)
             elif job == "compact":
                 progress.update(task, total=done.total_rows, completed=done.written_rows, unit="rows")
             else:
-                sent = f"publishing {done.finished_partitions} of {plural(done.total_partitions, 'partition')}"
                 sizes = (size / _BYTES_PER_MB for size in (done.total_bytes, done.sent_bytes))
-                progress.update(
-                    task, description=sent, unit="MB", **dict(zip(("total", "completed"), sizes, strict=True))
-                )
+                sizes_told = dict(zip(("total", "completed"), sizes, strict=True))
+                progress.update(task, description=f"publishing {finished}{of_all}", unit="MB", **sizes_told)
 
-        yield advance
+        try:
+            yield advance
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            progress.stop()
+            after = "; nothing was written" if is_dry_run else "; run it again to continue"
+            told = f"interrupted: {finished:,}{of_all} done{_AFTER_INTERRUPT.get(job, after)}"
+            error_console().print(told if of_all else "interrupted before anything was done", soft_wrap=True)
+            raise
 
 
 def print_report(report: PipelineReport) -> None:
@@ -75,7 +100,7 @@ def print_report(report: PipelineReport) -> None:
     for note in report.notes:
         console.print(Text(f"note: {visible(note)}", style="dim"))
     for line in told.summary():
-        console.print(line, soft_wrap=True)
+        print_sentence(console, line)
 
 
 class _Told:
@@ -161,12 +186,11 @@ class _Told:
 
     def _result_table(self, results: Sequence[WorkResult]) -> Table:
         named = [] if self._is_one_table else ["table"]
-        no_wrap = {"partition", ""} if _are_short(result.partition for result in results) else {""}
-        table = lines_table(*named, "partition", "", " ", no_wrap=no_wrap)
+        table = lines_table(*named, "partition", "", " ", no_wrap={""})
         for result in results:
             table.add_row(
-                *([] if self._is_one_table else [Text(visible(result.table))]),
-                Text(visible(result.partition)),
+                *([] if self._is_one_table else [Name(result.table)]),
+                Name(result.partition),
                 Text(action_word(result.action), style=_STYLES[result.outcome]),
                 Text(visible(result.reason or _amounts([result]))),
             )
@@ -177,14 +201,14 @@ class _Told:
         is_done = all(result.action == "compacted" for result in results)
         numbers = ("bytes", "row groups", *(["pages"] if is_done else []))
         why = [] if is_done else ["why"]
-        table = lines_table("partition", *numbers, *why, right=numbers, no_wrap={"partition", *numbers})
+        table = lines_table("partition", *numbers, *why, right=numbers, no_wrap=numbers)
         for result in results:
             shapes = [shape for name in ("before", "after") if (shape := result.details[name]) is not None]
             pages = " -> ".join("unknown" if shape["pages"] is None else f"{shape['pages']:,}" for shape in shapes)
             new_name = result.details["directory"]
-            names = self._place(result) + (f" -> {visible(new_name)}" if new_name != result.partition else "")
+            names = self._place(result) + (f" -> {new_name}" if new_name != result.partition else "")
             table.add_row(
-                Text(names),
+                Name(names),
                 " -> ".join(human_bytes(shape["parquet_size_bytes"]) for shape in shapes),
                 " -> ".join(f"{shape['row_groups']:,}" for shape in shapes),
                 pages if is_done else Text(result.reason or ""),
@@ -192,22 +216,30 @@ class _Told:
         return table
 
     def _print_findings(self, console: Console, results: Sequence[WorkResult]) -> None:
-        alike: dict[tuple[str, str, str | None], list[tuple[str, str]]] = defaultdict(list)
+        """Print findings of one kind together; what is said of several partitions alike is said once."""
+        kinds: dict[tuple[str, str, str | None], dict[str, list[tuple[str, str]]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
         for result in results:
             for finding in result.details["findings"]:
-                told = self._place(result), visible(in_flags(finding["message"]))
-                alike[finding["severity"], finding["kind"], finding["remedy"]].append(told)
-        for (severity, kind, remedy), told_of in sorted(alike.items(), key=lambda one: [*_SEVERITIES].index(one[0][0])):
-            console.print(Text(f"{severity} ", style=f"bold {_SEVERITIES[severity][0]}") + Text(kind, style="bold"))
-            named = any(place for place, _ in told_of)
-            no_wrap = {""} if named and _are_short(place for place, _ in told_of) else set[str]()
-            table = lines_table(*([""] if named else []), " ", no_wrap=no_wrap, indent=2)
-            for place, message in told_of[:_FINDINGS_LISTED]:
-                table.add_row(*([Text(place)] if named else []), Text(message))
+                message = visible(in_flags(finding["message"]))
+                # Advice differs in numbers alone; of what is wrong they matter.
+                alike = _NUMBERS.sub("#", message) if finding["severity"] == "advice" else message
+                kind = finding["severity"], finding["kind"], finding["remedy"]
+                kinds[kind][alike].append((self._place(result), message))
+        for (severity, name, remedy), by_message in sorted(
+            kinds.items(), key=lambda one: [*_SEVERITIES].index(one[0][0])
+        ):
+            console.print(Text(f"{severity} ", style=f"bold {_SEVERITIES[severity][0]}") + Text(name, style="bold"))
+            told_of = [*by_message.values()]
+            named = any(place for told in told_of for place, _ in told)
+            table = lines_table(*([""] if named else []), " ", indent=2)
+            for told in told_of[:_FINDINGS_LISTED]:
+                table.add_row(*_finding_cells(told, named=named))
             console.print(table)
-            print_more(console, len(told_of) - _FINDINGS_LISTED, indent=2)
+            print_more(console, sum(map(len, told_of[_FINDINGS_LISTED:])), indent=2)
             if remedy is not None:
-                console.print(Text(f"  to do: {in_flags(remedy)}", style="green"))
+                console.print(Padding(Text(f"to do: {in_flags(remedy)}", style="green"), (0, 0, 0, 2)))
             console.print()
 
     def _verdict(self) -> Text:
@@ -257,11 +289,24 @@ def _transaction_line(result: WorkResult) -> Text:
 
 
 _PRICED_SCHEMES = ("s3://", "s3a://")
-_LONGEST_UNBROKEN_NAME = 36
 _FINDINGS_LISTED = 10
 """Findings of one kind that the text lists before it says how many more there are."""
 _SEVERITIES = {"error": ("red", "error"), "warning": ("yellow", "warning"), "advice": ("cyan", "suggestion")}
 """Style and noun of each, from the worst on; the order in which findings are shown."""
+
+
+_NUMBERS = re.compile(r"\d[\d,.]*")
+
+
+def _finding_cells(told: Sequence[tuple[str, str]], *, named: bool) -> list[Name | Text]:
+    """Say a finding of one partition, or of several alike: how many, the first and the last one, and what is said of the first."""
+    [(first, message), *others] = told
+    if not named or not others:
+        return [*([Name(first)] if named else []), Text(message)]
+    last = others[-1][0]
+    is_of_first = any(other != message for _, other in others)
+    places = f"{first} … {last}{', numbers of the first' if is_of_first else ''}"
+    return [Name(plural(len(told), "partition")), Text(message) + Text(f"\n{places}", style="dim")]
 
 
 def _is_of_catalogue(result: WorkResult) -> bool:
@@ -270,11 +315,6 @@ def _is_of_catalogue(result: WorkResult) -> bool:
 
 def _worst_first(result: WorkResult) -> tuple[int, bool]:
     return ("failed", "done", "nothing to do").index(result.outcome), result.action != "warning"
-
-
-def _are_short(names: Iterable[str]) -> bool:
-    """Tell whether a column of names leaves room for others in 80 columns."""
-    return max(map(len, names), default=0) <= _LONGEST_UNBROKEN_NAME
 
 
 def _left_out_table(left_out: Sequence[tuple[str, str]]) -> Table:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
+from coldparquet.cli.failures import FAILED
 from coldparquet.cli.flags import price_table
-from coldparquet.cli.output import FAILED, print_json
+from coldparquet.cli.output import print_json
 from coldparquet.cli.verb_output import VERBING, print_report, verb_progress
 from coldparquet.errors import InvalidInputError, NotFoundError
 from coldparquet.pipelines.lakes import one_table
@@ -79,7 +80,7 @@ class VerbRun:
         place = Place(self.lakes[0], self.storage_options)
         async with one_table(place, destination_options=self.destination_options) as table:
             table.stores.prices = price_table(self.prices)
-            with verb_progress(job.name) as advance:
+            with verb_progress(job.name, is_dry_run=job.dry_run) as advance:
                 run = await job.on_table(table, advance)
         report = PipelineReport(
             job=job.name,
@@ -96,7 +97,10 @@ class VerbRun:
         """Run it on all tables of the lakes."""
         if self.prices is not None:
             raise typer.BadParameter("it is for one table", param_hint="--prices")
-        with _started(self.engine) as started, verb_progress(self.job.name, unit="items") as advance:
+        with (
+            _started(self.engine) as started,
+            verb_progress(self.job.name, unit="items", is_dry_run=self.job.dry_run) as advance,
+        ):
             report = asyncio.run(
                 run_pipeline(
                     self.job,

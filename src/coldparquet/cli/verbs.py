@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from coldparquet.cli.failures import reported_failures
 from coldparquet.cli.flags import (
     STORAGE_PANEL,
     DryRun,
@@ -24,7 +25,6 @@ from coldparquet.cli.flags import (
     parse_storage_options,
     takes_flags,
 )
-from coldparquet.cli.output import reported_failures
 from coldparquet.options import KIB, MIB
 
 _ENGINE_PANEL = "Engine"
@@ -166,7 +166,7 @@ def index(
             " takes reading most of them.",
         ),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also write sidecars and _pages anew that exist.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also rewrite sidecars and _pages that exist.")] = False,
     no_catalogue: Annotated[
         bool,
         typer.Option(
@@ -196,6 +196,10 @@ def index(
     What else makes reads cheaper is written, too: small bloom filters go into the sidecars, where pages lie goes into _pages,
     and the sidecars of a table on S3 into its _catalogue. A table in another layout, such as Hive directories, gets a _catalogue
     alone, with --index at another place. --dry-run says what would be written, and how large it is.
+
+    Examples:
+        coldparquet index s3://lake/trades
+        coldparquet index s3://theirs/trades --index s3://mine/indexes/trades
     """
     if no_pages and pages:
         raise typer.BadParameter("it contradicts --no-pages", param_hint="--pages")
@@ -220,7 +224,7 @@ def migrate(
     lakes: Lakes,
     *,
     force: Annotated[
-        bool, typer.Option("--force", help="Also write sidecars anew that describe the committed Parquet file.")
+        bool, typer.Option("--force", help="Also rewrite sidecars that describe the committed Parquet file.")
     ] = False,
     pack: Pack = False,
     dry_run: DryRun = False,
@@ -230,6 +234,9 @@ def migrate(
 
     Sidecars that describe the committed file are kept, as QuestDB's own migration 940 keeps them; its migration 941
     replaces them all, as --force does. The tables' own files are never written.
+
+    Examples:
+        coldparquet migrate /var/lib/questdb/db --dry-run
     """
     _run(context, {"job": "migrate", "force": force, "pack": pack, "dry_run": dry_run}, lakes, run)
 
@@ -243,16 +250,20 @@ def compact(
     row_group_rows: Annotated[
         int, typer.Option("--row-group-rows", min=1, metavar="ROWS", help="Rows that a row group should have.")
     ] = 100_000,
-    force: Annotated[bool, typer.Option("--force", help="Write partitions anew even if that is not worth it.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Rewrite partitions even where that does not pay.")] = False,
     dry_run: DryRun = False,
     purge: Purge = False,
     purge_after_hours: PurgeAfterHours = 24.0,
     pack: Pack = False,
     run: RunFlags,
 ) -> None:
-    """Write partitions anew that have many dead bytes or small row groups.
+    """Rewrite partitions that have many dead bytes or small row groups.
 
     No QuestDB may have the tables open: it would not notice, and write over it. Stop the server first, or work on a copy.
+
+    Examples:
+        coldparquet compact s3://lake/trades --dry-run
+        coldparquet compact s3://lake/trades --partition 2024-03-01 --purge
     """
     job = {
         "job": "compact",
@@ -282,6 +293,9 @@ def pack(
     """Write all sidecars of a table into one object, its _catalogue, so that readers plan from one request.
 
     Readers find it by themselves and check every entry: an old one is never wrong, only of less use.
+
+    Examples:
+        coldparquet pack s3://lake/trades
     """
     _run(
         context,
@@ -307,6 +321,10 @@ def verify(
     Reads metadata only, about 2 requests per partition, or all data with --deep.
 
     Exits with 1 if anything is wrong; warnings and advice leave 0.
+
+    Examples:
+        coldparquet verify s3://lake/trades
+        coldparquet verify s3://lake/trades --partition 2024-03-01 --deep
     """
     _run(context, {"job": "verify", "partitions": partition or None, "deep": deep}, lakes, run)
 
@@ -342,6 +360,10 @@ def publish(
 
     Native partitions, as the newest one usually is, are written as Parquet. The table may be in use meanwhile; it is only
     read. Exits with 1 where rows stay behind (--native leave).
+
+    Examples:
+        coldparquet publish /var/lib/questdb/db/trades s3://lake/trades --dry-run
+        coldparquet publish /var/lib/questdb/db s3://lake
     """
     *sources, destination = places
     if not sources:
@@ -367,7 +389,11 @@ def publish_lakes(
     destination_option: DestinationOptions = None,
     run: RunFlags,
 ) -> None:
-    """Copy QuestDB tables to object storage, as Parquet; as 'coldparquet publish LAKE... URL' does."""
+    """Copy QuestDB tables to object storage, as Parquet; as 'coldparquet publish LAKE... URL' does.
+
+    Examples:
+        coldparquet pipeline publish /var/lib/questdb/db --to s3://lake
+    """
     job = {"job": "publish", "destination": destination, **flags.job_options()}
     _run(context, job, lakes, run, destination_options=parse_storage_options(destination_option))
 
@@ -399,7 +425,11 @@ def tier(
     dry_run: DryRun = False,
     run: RunFlags,
 ) -> None:
-    """Move the data of old partitions to other storage classes, and restore that of young ones; --dry-run shows dollars."""
+    """Move the data of old partitions to other storage classes, and restore that of young ones; --dry-run shows dollars.
+
+    Examples:
+        coldparquet tier s3://lake/trades --storage-class-after 90d=GLACIER_IR --dry-run
+    """
     job = {
         "job": "tier",
         "storage_class_after": storage_class_after or (),
@@ -444,7 +474,12 @@ def convert(
     destination_option: DestinationOptions = None,
     run: RunFlags,
 ) -> None:
-    """Turn datasets into tables of cold partitions, or such tables into plain Parquet or what Spark writes."""
+    r"""Turn datasets into tables of cold partitions, or such tables into plain Parquet or what Spark writes.
+
+    Examples:
+        coldparquet convert s3://lake/raw --to s3://lake/trades --timestamp ts \
+            --from-format parquet --to-format coldparquet
+    """
     job = {
         "job": "convert",
         "destination": destination,

@@ -29,7 +29,16 @@ from coldparquet.plan.cost import (
 )
 from coldparquet.prices import STANDARD
 from coldparquet.ranges import SuffixRange
-from coldparquet.text import aligned, cut_short, few_names, human_bytes, human_dollars, human_seconds, labelled, plural
+from coldparquet.text import (
+    aligned_rows,
+    cut_short,
+    few_names,
+    human_bytes,
+    human_dollars,
+    human_seconds,
+    labelled,
+    plural,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -88,7 +97,7 @@ def goal_table(plan: ReadPlan) -> list[str]:
         )
         for cost in costs
     ]
-    return aligned(rows, left={0})
+    return [line for row in aligned_rows(rows, left={0}) for line in row]
 
 
 def _time(plan: ReadPlan) -> list[str]:
@@ -228,16 +237,19 @@ _PLANNED_FROM = {
 }
 
 
-def explain_text(plan: ReadPlan) -> str:
-    """Describe a plan for a person: what is read and pruned, why, and what it costs. Ends without a newline."""
+def explain_text(plan: ReadPlan, width: int | None = None) -> str:
+    """Describe a plan for a person: what is read and pruned, why, and what it costs. Ends without a newline.
+
+    Tables are folded to ``width``.
+    """
     sections = [
         [f"Read plan for {plan.table}"],
         _question(plan),
         _pruning(plan),
-        _partition_table(plan),
+        _partition_table(plan, width),
         fetch_section(plan),
         goal_table(plan),
-        _request_table(plan),
+        _request_table(plan, width),
     ]
     return "\n\n".join("\n".join(section) for section in sections if section)
 
@@ -359,7 +371,7 @@ def _with_reasons(kept: str, pruned: int, reasons: Counter[str]) -> list[str]:
     return [text + several, *(f"{count:>{width},} by {cut_short(reason)}" for reason, count in reasons.most_common())]
 
 
-def _partition_table(plan: ReadPlan) -> list[str]:
+def _partition_table(plan: ReadPlan, width: int | None) -> list[str]:
     if not plan.partitions:
         return []
     rows = [("partition", "row groups", "rows", "wanted", "fetched", "requests", "source")]
@@ -380,10 +392,10 @@ def _partition_table(plan: ReadPlan) -> list[str]:
         )
         made = [f"made without fetching: {few_names(partition.made_columns)}"] if partition.made_columns else []
         remarks.append([f"    {remark}" for remark in [*made, *partition.notes]])
-    header, *body = aligned(rows, left={0, 6})
-    lines = [header]
+    [header, *body] = aligned_rows(rows, left={0, 6}, width=width)
+    lines = [*header]
     for row, remark in zip(body, remarks, strict=True):
-        lines += [row, *remark]
+        lines += [*row, *remark]
     lines += _and_more(len(plan.partitions))
     by_footer = [partition for partition in plan.partitions if partition.metadata_source == "footer"]
     if any(plan.speed.is_remote or not has_parquet_suffix(partition.name) for partition in by_footer):
@@ -391,7 +403,7 @@ def _partition_table(plan: ReadPlan) -> list[str]:
     return lines
 
 
-def _request_table(plan: ReadPlan) -> list[str]:
+def _request_table(plan: ReadPlan, width: int | None) -> list[str]:
     if not plan.requests:
         return []
     staged = plan.round_trips > 1
@@ -407,7 +419,9 @@ def _request_table(plan: ReadPlan) -> list[str]:
                 request.reason + stage,
             )
         )
-    return aligned(rows, left={1, 4}) + _and_more(len(plan.requests))
+    return [line for row in aligned_rows(rows, left={1, 4}, width=width) for line in row] + _and_more(
+        len(plan.requests)
+    )
 
 
 def _and_more(count: int) -> list[str]:

@@ -466,11 +466,11 @@ class ReadPlan:
             bytes_fetched=sum(request.byte_range.length_bytes for request in requests),
         )
 
-    def explain(self) -> str:
-        """Describe the plan for a person, with its price."""
+    def explain(self, *, width: int | None = None) -> str:
+        """Describe the plan for a person, with its price; ``width`` folds its tables to so many columns."""
         from coldparquet.plan.explain import explain_text  # noqa: PLC0415 - the printer reads plans: a plan names it when asked
 
-        return explain_text(self)
+        return explain_text(self, width)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as plain data that ``json.dumps`` takes."""
