@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from coldparquet.catalog.partition import Partition
     from coldparquet.concurrency import Result
     from coldparquet.dataset import TableDataset
+    from coldparquet.expressions.where import Where
     from coldparquet.options import ReadOptions, StoreOptions
-    from coldparquet.plan.where import Where
     from coldparquet.scan.stats import ScanStatistics
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.log import RequestRecord

@@ -18,11 +18,11 @@ from coldparquet.decode.columns import decode_for_the_first_time
 from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.expressions.predicate import exact_predicate
 from coldparquet.expressions.tree import is_arrow_expression
+from coldparquet.expressions.where import parse_predicate
 from coldparquet.format.partition_names import ITSELF
 from coldparquet.options import checked_options
 from coldparquet.plan.bind import BoundField, bind, fields_of
 from coldparquet.plan.columns import select_columns
-from coldparquet.plan.where import parse_predicate
 from coldparquet.scan.model import Question, RememberedSpeeds, told_of_older_columns
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.open import open_store, path_beside, s3_path, stack_store
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from coldparquet.catalog.partition import Partition
     from coldparquet.catalog.snapshot import TableSnapshot
     from coldparquet.catalog.table_formats import LiveFiles
+    from coldparquet.expressions.where import Where
     from coldparquet.options import ReadOptions, StoreOptions
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.predicate import Predicate
-    from coldparquet.plan.where import Where
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.log import RequestRecord
     from coldparquet.storage.open import StoreStack

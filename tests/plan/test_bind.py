@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.expressions.where import parse_predicate
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.types import ForeignAnnotation, resolve_type
 from coldparquet.plan.bind import (
@@ -27,7 +28,6 @@ from coldparquet.plan.bind import (
     fields_of,
 )
 from coldparquet.plan.predicate import MAX_DEPTH, And, Column, Instant, Literal, Not, Operator, Or, Predicate, col
-from coldparquet.plan.where import parse_predicate
 
 INT32, INT64, FIXED = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.FIXED_LEN_BYTE_ARRAY
 BYTES = PhysicalType.BYTE_ARRAY

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from sqlglot.tokens import Tokenizer
 
 from coldparquet.errors import ColdParquetError, InvalidInputError
+from coldparquet.expressions.sql import MAX_NESTING, parse_sql
+from coldparquet.expressions.where import parse_predicate
 from coldparquet.format.type_codes import TypeTag, parse_type_name
 from coldparquet.format.types import canonical_type
 from coldparquet.plan.bind import BoundField, bind
@@ -33,7 +35,6 @@ from coldparquet.plan.predicate import (
     col,
     parse_instant,
 )
-from coldparquet.plan.where import MAX_NESTING, parse_predicate, parse_sql
 from tests.support.predicate_trees import trees
 
 MARCH = parse_instant("2024-03-01")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.concurrency import background, gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
+from coldparquet.expressions.where import parse_predicate
 from coldparquet.opening import open_table
 from coldparquet.options import ReadOptions
 from coldparquet.plan.predicate import And, Predicate
-from coldparquet.plan.where import parse_predicate
 from coldparquet.spark.early_plan import BYTES_PER_TASK, EarlyPlan, PlannedShares, growing_shares, shares_of
 from coldparquet.spark.filters import ColumnMeanings
 from coldparquet.spark.types import check_requested, spark_schema
