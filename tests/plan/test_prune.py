@@ -27,7 +27,18 @@ from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import ChunkSpec
 from coldparquet.format.types import resolve_type
 from coldparquet.plan.bind import BoundComparison, BoundField, BoundIn, BoundIsNull, BoundPredicate, bind
-from coldparquet.plan.predicate import Comparison, In, Instant, IsNull, Literal, Not, Operator, Predicate, col
+from coldparquet.plan.predicate import (
+    Comparison,
+    In,
+    Instant,
+    IsNull,
+    Literal,
+    Not,
+    Operator,
+    Predicate,
+    StartsWith,
+    col,
+)
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from tests.support.golden_values import FILES, GOLDEN, domain_values, sidecar_of, some_of
@@ -187,6 +198,8 @@ def evaluate(predicate: Predicate, domain: Domain, row: Any) -> bool | None:
     def of_leaf(leaf: Predicate) -> bool | None:
         if isinstance(leaf, IsNull):
             return row is None
+        if isinstance(leaf, StartsWith):
+            return None if row is None else bool(row.startswith(leaf.prefix.encode()))
         assert isinstance(leaf, Comparison)
         if row is None or leaf.value is None:
             return None
@@ -220,6 +233,7 @@ def predicates(domain: Domain) -> st.SearchStrategy[Predicate]:
         st.builds(In, st.just("x"), st.lists(literals, max_size=4).map(tuple)),
         st.just(IsNull("x")),
         st.builds(Literal, st.sampled_from([True, False, None])),
+        *([st.builds(StartsWith, st.just("x"), domain.literals)] if domain.literals is TEXT else []),
     )
     return trees(leaf, least=0, max_leaves=5)
 

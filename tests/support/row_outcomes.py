@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from coldparquet.decode import filter as row_filter
 from coldparquet.plan.bind import BoundPredicate
-from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate
+from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, StartsWith
 from coldparquet.plan.selection import RowSelection
 from tests.support.predicate_trees import COMPARE
 from tests.support.random_values import literal_value
@@ -60,6 +60,8 @@ def _outcomes(  # noqa: PLR0911 - one per kind
             return [_any(of_row) for of_row in zip(*alternatives, strict=True)] if literals else [False] * row_count
         case Comparison(column=name, operator=compare, value=literal):
             return _compared(columns[name], compare, literal)
+        case StartsWith(column=name, prefix=prefix):
+            return [None if value is None else value.startswith(prefix) for value in columns[name]]
     raise AssertionError(predicate)
 
 

@@ -10,9 +10,20 @@ import math
 import re
 from decimal import Decimal, InvalidOperation
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from coldparquet.errors import InvalidInputError
+from coldparquet.expressions.sql_errors import (
+    check_size,
+    nested_too_deep,
+    refused,
+    shorten,
+    sql_of,
+    syntax_error,
+    unsupported,
+    unterminated,
+)
+from coldparquet.expressions.sql_times import interval_of, next_day, one_moment, time_of
 from coldparquet.plan.predicate import (
     MAX_DIGITS,
     NANOSECONDS_PER_DAY,
@@ -27,6 +38,7 @@ from coldparquet.plan.predicate import (
     Operator,
     Or,
     Predicate,
+    StartsWith,
     Value,
     parse_instant,
     quote_name,
@@ -38,75 +50,58 @@ if TYPE_CHECKING:
     from sqlglot import Dialect, exp
 
 
-MAX_CHARACTERS = 2 * 1024 * 1024
-"""Longest text to parse: enough for 100,000 numbers in an IN list, which take about three seconds."""
-
-MAX_NESTING = 24
-"""Deepest nesting of parentheses. The parser takes about 20 of Python's 1,000 frames for each."""
-
-ALLOWED = (
-    "allowed are AND, OR, NOT, parentheses, and comparisons of one column with literals: = != <> < <= > >=,"
-    " [NOT] IN (...), [NOT] BETWEEN ... AND ..., IS [NOT] NULL; literals are numbers, 'strings', TRUE, FALSE, NULL,"
-    " TIMESTAMP '...', DATE '...', bytes as X'00ff', and doubles as 0.1::DOUBLE"
-)
-
 _TIMESTAMP_TYPES = frozenset(
     {"TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPNTZ", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"}
 )
-_SHOWN_CHARACTERS = 80
 
-# Strings, quoted names and comments come first, so that parentheses and words inside them do not count.
-_NESTING = re.compile(
-    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<run>(?:\bNOT\b\s*){25})""",
-    re.DOTALL | re.IGNORECASE,
-)
-
-_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _HEX_BYTES = re.compile(r"(?:[0-9A-Fa-f]{2})*")
-_STATEMENT = re.compile(r"\s*(?:SELECT\b.*\bFROM|WHERE)\s", re.DOTALL | re.IGNORECASE)
-_DATE = re.compile(r"\b\d{4}-\d{1,2}-\d{1,2}(?!\d)", re.ASCII)
 _DATE_AS_DIFFERENCE = re.compile(r"(\d{4}) - (\d{1,2}) - (\d{1,2})", re.ASCII)
 
-_OWN_KEYWORDS = frozenset({"AND", "BETWEEN", "FALSE", "IN", "IS", "NOT", "NULL", "OR", "TRUE"})
-"""SQL words in conditions: seldom meant as the name of a column."""
 
-_SYMBOLS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
-"""Spelling of comparisons, by sqlglot's class names."""
-
-
-def parse_sql(text: str) -> Predicate:
+def parse_sql(text: str, *, now: Instant | None = None) -> Predicate:
     """Parse the text after WHERE in SQL.
 
     Numbers are exact: without point or exponent they are integers, otherwise decimals; ``0.1::DOUBLE`` is the nearest
     double. ``X'00ff'`` is bytes. ``TIMESTAMP '...'``, ``DATE '...'`` and casts of strings to these are points in time.
-    A plain string becomes one when it is compared with a timestamp column. BETWEEN is SQL's: no row satisfies it if the
-    first bound exceeds the second (QuestDB swaps them). A date string is an instant (QuestDB's ``IN '2024-03-01'`` is a
-    whole day).
+    A plain string becomes one when it is compared with a timestamp column: ``ts = '2024-03-01'`` is an instant, and so is
+    each of ``ts IN ('2024-03-01')``. Without parentheses it is the whole day, as QuestDB has it. ``now()`` is the time of
+    this call. BETWEEN is SQL's: no row satisfies it if the first bound exceeds the second (QuestDB swaps them).
+
+    Args:
+        text: The condition.
+        now: What ``now()`` is; None for the present.
     """
     # sqlglot takes 50 ms to import, and predicates in Python do not need it.
     from sqlglot import exp  # noqa: PLC0415
     from sqlglot.errors import ParseError, TokenError  # noqa: PLC0415
 
-    _check_size(text)
+    check_size(text)
     try:
         # Condition, not a whole statement: otherwise `a = 1 b` is an alias and `desc = 1` a command.
         expressions = _dialect().parse_into(exp.Condition, text)
     except ParseError as error:
-        raise _syntax_error(text, error.errors[0]) from None
+        raise syntax_error(text, error.errors[0]) from None
     except TokenError:
-        raise _unterminated(text) from None
+        raise unterminated(text) from None
     except RecursionError:
-        raise _nested_too_deep(text) from None
+        raise nested_too_deep(text) from None
     conditions = [expression for expression in expressions if expression is not None]
     if not conditions:
         raise InvalidInputError("the condition is empty; leave it out to read every row", kind="InvalidPredicate")
     if len(conditions) > 1:
         raise InvalidInputError(
-            f"the predicate {_shorten(text)!r} holds {len(conditions)} conditions; join them with AND or OR",
+            f"the predicate {shorten(text)!r} holds {len(conditions)} conditions; join them with AND or OR",
             kind="InvalidPredicate",
         )
-    return _predicate(conditions[0])
+    with one_moment(now):
+        return _predicate(conditions[0])
+
+
+def depends_on_now(text: str) -> bool:
+    """Tell whether a condition in SQL means something else tomorrow."""
+    some_day = Instant(0)
+    return parse_sql(text, now=some_day) != parse_sql(text, now=next_day(some_day))
 
 
 @cache
@@ -121,24 +116,10 @@ def _dialect() -> Dialect:
     return Conditions()
 
 
-def _check_size(text: str) -> None:
-    if len(text) > MAX_CHARACTERS:
-        raise InvalidInputError(
-            f"the predicate has {len(text):,} characters, more than the {MAX_CHARACTERS:,} that are parsed; give long"
-            " lists of values as col(...).is_in([...])",
-            kind="InvalidPredicate",
-        )
-    depth = 0
-    for match in _NESTING.finditer(text):
-        depth += (match["open"] is not None) - (match["close"] is not None)
-        if depth > MAX_NESTING or match["run"] is not None:
-            raise _nested_too_deep(text)
-
-
 def _predicate(node: exp.Expr) -> Predicate:
     handler = _HANDLERS.get(node.key)
     if handler is None:
-        raise _unsupported(node)
+        raise unsupported(node)
     return handler(node)
 
 
@@ -155,31 +136,149 @@ def _connector(node: exp.Expr, combine: type[And | Or]) -> Predicate:
 
 def _comparison(node: exp.Expr, operator: Operator) -> Predicate:
     left, right = node.this.unnest(), node.expression.unnest()
+    if (days := _DayOf.column(left)) is not None:
+        return days.compared(operator, days.midnight(right, node))
+    if (days := _DayOf.column(right)) is not None:
+        return days.compared(operator.flipped, days.midnight(left, node))
     if _is_column(left):
         return Comparison(_column(left), operator, _value(right, node))
     if _is_column(right):
         return Comparison(_column(right), operator.flipped, _value(left, node))
-    raise _unsupported(node)
+    raise unsupported(node)
 
 
 def _in(node: exp.Expr) -> Predicate:
+    if (period := node.args.get("field")) is not None:
+        return _within(node, period)
     _check_arguments(node, {"this", "expressions"})
     if "expressions" not in node.args:  # sqlglot parses an IN that ends too early as one without values
         raise InvalidInputError(
-            f"{_shorten(node.sql())!r} is not valid SQL: a list of values in parentheses is missing after IN",
+            f"{shorten(node.sql())!r} is not valid SQL: a list of values in parentheses is missing after IN",
             kind="InvalidPredicate",
         )
+    if (days := _DayOf.column(node.this)) is not None:
+        return Or(tuple(days.compared(Operator.EQUAL, days.midnight(value, node)) for value in node.expressions))
     return In(_column(node.this), tuple(_value(value, node) for value in node.expressions))
+
+
+def _within(node: exp.Expr, period: exp.Expr) -> Predicate:
+    """Return the predicate that a time is in an interval, as QuestDB writes it: ``ts IN '2024-03-01'``."""
+    _check_arguments(node, {"this", "field"})
+    column = _column(node.this)
+    interval = interval_of(period)
+    if interval is None:
+        raise refused(
+            node,
+            ": without parentheses IN takes an interval of time, '2024', '2024-03', '2024-03-01', '2024-03-01T12',"
+            " '2024-03-01T12:30' and so on, in UTC, or today(); a list of values goes in parentheses, and other times are"
+            " ts >= '...' AND ts < '...'",
+        )
+    return And(
+        (Comparison(column, Operator.GREATER_OR_EQUAL, interval[0]), Comparison(column, Operator.LESS, interval[1]))
+    )
+
+
+class _DayOf(NamedTuple):
+    """The day of a time, ``ts::DATE``: what is compared with it becomes a range of times."""
+
+    name: str
+
+    @classmethod
+    def column(cls, node: exp.Expr) -> _DayOf | None:
+        """Return the day of which column a node is; None if it is something else."""
+        node = node.unnest()
+        is_cast = node.key == "cast" and _arguments(node) <= {"this", "to"} and node.args["to"].this.name == "DATE"
+        is_call = node.key == "date" and _arguments(node) == {"this"}
+        return cls(_column(node.this)) if (is_cast or is_call) and _is_column(node.this.unnest()) else None
+
+    def midnight(self, node: exp.Expr, whole: exp.Expr) -> Instant | None:
+        """Return the begin of the day that a literal is; None for NULL."""
+        value = _value(node, whole)
+        instant = parse_instant(value) if isinstance(value, str) else value
+        if instant is None and value is None:
+            return None
+        if not isinstance(instant, Instant) or instant.nanoseconds % NANOSECONDS_PER_DAY or instant.has_rest:
+            raise refused(whole, ": a DATE is compared with a day, such as '2024-03-01'")
+        return instant
+
+    def compared(self, operator: Operator, midnight: Instant | None) -> Predicate:
+        """Return the predicate that a time has of its day."""
+        if midnight is None:
+            return Comparison(self.name, operator, None)
+        if operator in (Operator.EQUAL, Operator.NOT_EQUAL):
+            day = Column(self.name)
+            within = And((day >= midnight, day < next_day(midnight)))
+            return within if operator is Operator.EQUAL else Not(within)
+        if operator in (Operator.LESS_OR_EQUAL, Operator.GREATER):  # before, or from, the end of the day
+            midnight = next_day(midnight)
+        is_below = operator in (Operator.LESS, Operator.LESS_OR_EQUAL)
+        return Comparison(self.name, Operator.LESS if is_below else Operator.GREATER_OR_EQUAL, midnight)
+
+
+def _like(node: exp.Expr, escape: str = "") -> Predicate:
+    """Return what a pattern means that ends in ``%`` or has no wildcard."""
+    _check_arguments(node, {"this", "expression", "negate"})
+    pattern = node.expression.unnest()
+    if pattern.key != "literal" or not pattern.is_string:
+        raise unsupported(node)
+    column, text = _column(node.this), str(pattern.this)
+    if "\\" in text and not escape:
+        raise refused(
+            node,
+            ": databases differ about a backslash in LIKE; say what it is, LIKE 'a\\_b%' ESCAPE '\\', or write"
+            " starts_with(column, 'a_b')",
+        )
+    prefix, wildcards = _prefix_of(node, text, escape)
+    found: Predicate = StartsWith(column, prefix) if wildcards else Comparison(column, Operator.EQUAL, prefix)
+    return Not(found) if node.args.get("negate") else found
+
+
+def _prefix_of(node: exp.Expr, pattern: str, escape: str) -> tuple[str, str]:
+    """Split a pattern into its literal begin and the percent signs that end it."""
+    prefix, place = "", 0
+    while place < len(pattern) and pattern[place] not in "%_":
+        if pattern[place] == escape:
+            place += 1
+            if pattern[place : place + 1] not in ("%", "_", escape):
+                raise refused(node, f": in LIKE, {escape} stands before %, _ or {escape} alone")
+        prefix += pattern[place]
+        place += 1
+    if pattern[place:].strip("%"):
+        raise refused(
+            node,
+            ": LIKE is understood with % at the end alone, and _ is a wildcard as well; write"
+            f" starts_with({quote_name(_column(node.this))}, 'BTC_') for a literal one, and for other patterns filter the rows"
+            " that scan() returns",
+        )
+    return prefix, pattern[place:]
+
+
+def _escaped(node: exp.Expr) -> Predicate:
+    escape = node.expression.unnest()
+    if node.this.key != "like" or escape.key != "literal" or len(str(escape.this)) != 1 or str(escape.this) in "%_":
+        raise unsupported(node)
+    return _like(node.this, str(escape.this))
+
+
+def _starts_with(node: exp.Expr) -> Predicate:
+    _check_arguments(node, {"this", "expression"})
+    prefix = _value(node.expression, node)
+    if not isinstance(prefix, str):
+        raise unsupported(node)
+    return StartsWith(_column(node.this), prefix)
 
 
 def _between(node: exp.Expr) -> Predicate:
     _check_arguments(node, {"this", "low", "high"})
+    if (days := _DayOf.column(node.this)) is not None:
+        low, high = (days.midnight(node.args[side], node) for side in ("low", "high"))
+        return And((days.compared(Operator.GREATER_OR_EQUAL, low), days.compared(Operator.LESS_OR_EQUAL, high)))
     return Column(_column(node.this)).between(_value(node.args["low"], node), _value(node.args["high"], node))
 
 
 def _is(node: exp.Expr) -> Predicate:
     if node.expression.key != "null":
-        raise _unsupported(node)
+        raise unsupported(node)
     return IsNull(_column(node.this))
 
 
@@ -197,6 +296,9 @@ _HANDLERS: dict[str, Callable[[exp.Expr], Predicate]] = {
     "in": _in,
     "between": _between,
     "is": _is,
+    "like": _like,
+    "escape": _escaped,
+    "startswith": _starts_with,
     "column": lambda node: Comparison(_column(node), Operator.EQUAL, value=True),
     "boolean": lambda node: Literal(bool(node.this)),
     "null": lambda _node: Literal(None),
@@ -212,7 +314,7 @@ def _is_column(node: exp.Expr) -> bool:
 def _column(node: exp.Expr) -> str:
     node = node.unnest()
     if not _is_column(node):
-        raise _unsupported(node, hint='; a column name with a dot or blank goes in double quotes: "a.b"')
+        raise unsupported(node, hint='; a column name with a dot or blank goes in double quotes: "a.b"')
     return str(node.this.this)
 
 
@@ -221,10 +323,8 @@ def _value(node: exp.Expr, whole: exp.Expr) -> Value:
     match node.key:
         case "literal":
             return str(node.this) if node.is_string else _number(str(node.this))
-        case "boolean":
-            return bool(node.this)
-        case "null":
-            return None
+        case "boolean" | "null" as kind:
+            return bool(node.this) if kind == "boolean" else None
         case "neg":
             value = _value(node.this, whole)
             if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
@@ -234,21 +334,23 @@ def _value(node: exp.Expr, whole: exp.Expr) -> Value:
             return bytes.fromhex(str(node.this))
         case "cast" if node.this.key == "literal" and _arguments(node) <= {"this", "to"}:
             return _typed(node, whole)
+    if (instant := time_of(node)) is not None:
+        return instant
     raise _no_value(node, whole)
 
 
 def _no_value(node: exp.Expr, whole: exp.Expr) -> InvalidInputError:
     if _is_column(node) and (node.this.quoted or _WORD.fullmatch(str(node.this.this))):
-        return _refused(whole, _column_where_a_value_belongs(node))
-    if node.key == "sub" and (date := _DATE_AS_DIFFERENCE.fullmatch(_sql_of(node))):
-        return _refused(whole, f": times go in single quotes: '{'-'.join(date.groups())}'")
-    return _unsupported(whole)
+        return refused(whole, _column_where_a_value_belongs(node))
+    if node.key == "sub" and (date := _DATE_AS_DIFFERENCE.fullmatch(sql_of(node))):
+        return refused(whole, f": times go in single quotes: '{'-'.join(date.groups())}'")
+    return unsupported(whole)
 
 
 def _column_where_a_value_belongs(node: exp.Expr) -> str:
     name = str(node.this.this)
     quotes = "double quotes name a column" if node.this.quoted else "a word without quotes names a column"
-    as_text = "'" + _shorten(name).replace("'", "''") + "'"
+    as_text = "'" + shorten(name).replace("'", "''") + "'"
     return f": {quotes}, and no two columns can be compared; text goes in single quotes: {as_text}"
 
 
@@ -259,7 +361,7 @@ def _number(digits: str) -> int | Decimal:
     except InvalidOperation:
         pass
     raise InvalidInputError(
-        f"{_shorten(digits)!r} is not a number of at most {MAX_DIGITS} digits; write 12, -1.5 or 1.5e-3",
+        f"{shorten(digits)!r} is not a number of at most {MAX_DIGITS} digits; write 12, -1.5 or 1.5e-3",
         kind="InvalidPredicate",
     )
 
@@ -271,9 +373,9 @@ def _typed(cast: exp.Expr, whole: exp.Expr) -> float | Instant:
     if type_name == "DOUBLE":
         return _double(text)
     if not cast.this.is_string:
-        raise _unsupported(whole)
+        raise unsupported(whole)
     if target.expressions or type_name not in {*_TIMESTAMP_TYPES, "DATE"}:
-        raise _unsupported(cast, hint="; write the plain literal, it takes the type of the column")
+        raise unsupported(cast, hint="; write the plain literal, it takes the type of the column")
     return _point_in_time(text, type_name)
 
 
@@ -283,7 +385,7 @@ def _double(text: str) -> float:
     except ValueError:
         number = math.nan
     if math.isnan(number):
-        raise InvalidInputError(f"{_shorten(text)!r} is not a DOUBLE; write 0.1::DOUBLE", kind="InvalidLiteral")
+        raise InvalidInputError(f"{shorten(text)!r} is not a DOUBLE; write 0.1::DOUBLE", kind="InvalidLiteral")
     return number
 
 
@@ -291,7 +393,7 @@ def _point_in_time(text: str, type_name: str) -> Instant:
     instant = parse_instant(text)
     if instant is None or (type_name == "DATE" and (instant.nanoseconds % NANOSECONDS_PER_DAY or instant.has_rest)):
         raise InvalidInputError(
-            f"{type_name} {_shorten(text)!r} is not one; write DATE '2024-03-01' or"
+            f"{type_name} {shorten(text)!r} is not one; write DATE '2024-03-01' or"
             " TIMESTAMP '2024-03-01T12:30:00.123456Z'",
             kind="InvalidLiteral",
         )
@@ -304,97 +406,4 @@ def _arguments(node: exp.Expr) -> set[str]:
 
 def _check_arguments(node: exp.Expr, understood: set[str]) -> None:
     if not _arguments(node) <= understood:
-        raise _unsupported(node)
-
-
-def _unsupported(node: exp.Expr, hint: str = "") -> InvalidInputError:
-    return _refused(node, f", which cannot be used here; {ALLOWED}{hint}")
-
-
-def _refused(node: exp.Expr, why: str) -> InvalidInputError:
-    fragment = _shorten(_sql_of(node))
-    return InvalidInputError(f"the predicate contains {fragment}{why}", kind="UnsupportedPredicate", fragment=fragment)
-
-
-def _sql_of(node: exp.Expr) -> str:
-    try:
-        return node.sql(comments=False)
-    except RecursionError:
-        return node.key.upper()
-
-
-def _syntax_error(text: str, facts: dict[str, Any]) -> InvalidInputError:
-    # sqlglot counts columns to the end of the wrong token; the caret goes under its start.
-    line, column = facts["line"], max(facts["col"] - len(facts["highlight"]) + 1, 1)
-    unquoted, hint = _QUOTED.sub("", text), ""
-    if _STATEMENT.match(unquoted):
-        problem = "this is more than a condition; write only what follows WHERE"
-    elif date := _DATE.search(unquoted):
-        problem = f"times go in single quotes: '{date[0]}'"
-    else:
-        problem = _in_plain_words(facts["description"], facts["highlight"])
-        hint = _hint_on_keywords(unquoted)
-    return _at(text, line, column, f"the predicate is not valid SQL: {problem}", hint)
-
-
-def _hint_on_keywords(unquoted: str) -> str:
-    """Return the spelling of the first SQL word that may be meant as a column."""
-    for word in _WORD.findall(unquoted):
-        if word.upper() not in _OWN_KEYWORDS and (quoted := quote_name(word)) != word:
-            return f"\na column whose name is a word of SQL goes in double quotes: {quoted}"
-    return ""
-
-
-def _in_plain_words(description: str, at_fault: str) -> str:
-    """Describe what sqlglot missed without the names of its classes."""
-    if description == "Invalid expression / Unexpected token":
-        return f"{_shorten(at_fault)} was not expected here"
-    missing = re.match(r"Required keyword: '(\w+)' missing for <class '[\w.]*?(\w+)'>", description)
-    if missing is None:
-        return description[:1].lower() + description[1:]
-    argument, node_name = missing.groups()
-    operator = _SYMBOLS.get(node_name, node_name.upper())
-    is_before = argument == "this" and operator != "NOT"
-    if operator in {"AND", "OR", "NOT"}:
-        return f"a condition is missing {'before' if is_before else 'after'} {operator}"
-    return f"a column is missing before {operator}" if is_before else f"a value is missing after {operator}"
-
-
-def _unterminated(text: str) -> InvalidInputError:
-    """Find the quote or comment that never ends: the tokenizer's own error does not say where it is."""
-    for match in re.finditer(r"""'(?:[^']|'')*('?)|"(?:[^"]|"")*("?)|--[^\n]*|/\*(?:.*?(\*/)|.*)""", text, re.DOTALL):
-        if not match[0].startswith("--") and not any(match.groups()):
-            before = text[: match.start()]
-            line, column = before.count("\n") + 1, match.start() - (before.rfind("\n") + 1) + 1
-            return _at(text, line, column, f"the predicate is not valid SQL: {_opening(match[0])} is never closed")
-    return InvalidInputError(f"the predicate {_shorten(text)!r} cannot be read as SQL", kind="InvalidPredicate")
-
-
-def _opening(unclosed: str) -> str:
-    return "/*" if unclosed.startswith("/*") else unclosed[0]
-
-
-def _at(text: str, line: int, column: int, message: str, hint: str = "") -> InvalidInputError:
-    """Show the line with a caret under the error; of a long line, only the surroundings."""
-    lines = text.splitlines() or [""]
-    shown = lines[min(line, len(lines)) - 1]
-    start = max(0, column - 1 - _SHOWN_CHARACTERS // 2)
-    window = shown[start : start + _SHOWN_CHARACTERS]
-    return InvalidInputError(
-        f"{message}\n  {window}\n  {' ' * (column - 1 - start)}^{hint}",
-        kind="InvalidPredicate",
-        line=line,
-        column=column,
-    )
-
-
-def _nested_too_deep(text: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"the predicate {_shorten(text)!r} is nested deeper than {MAX_NESTING} levels; leave out parentheses, or give a"
-        " list of tuples",
-        kind="PredicateTooDeep",
-    )
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
+        raise unsupported(node)

@@ -34,6 +34,7 @@ from coldparquet.plan.predicate import (
     Or,
     Predicate,
     Result,
+    StartsWith,
     Value,
     leaves,
     quote_name,
@@ -171,6 +172,8 @@ class _Binding(Fold[Predicate]):
                 return _bind_in(self._field(column), values)
             case Comparison(column=column, operator=operator, value=value):
                 return _bind_comparison(self._field(column), operator, value)
+            case StartsWith(column=column, prefix=prefix):
+                return _bind_prefix(self._field(column), prefix)
         raise InvalidInputError(
             f"{type(leaf).__name__} is not a kind of predicate that can be bound", kind="InvalidPredicate"
         )
@@ -262,6 +265,24 @@ def _bind_in(bound_field: BoundField, values: tuple[Value, ...]) -> BoundPredica
     found, has_null = place_literals(values, bound_field.type, bound_field.name)
     member = _one_of(bound_field, found) if found else _constant(bound_field, outcome=False)
     return Or((member, Literal(None))) if has_null else member
+
+
+def _bind_prefix(bound_field: BoundField, prefix: str) -> BoundPredicate:
+    """Bind a prefix as a range of bytes, in which text is compared: at least the prefix, below the next one as long."""
+    if bound_field.type.comparison is not ValueOrder.BYTES:
+        raise UnsupportedError(
+            f"column {bound_field.name!r} is {bound_field.type.name}, and only text begins with text",
+            kind="UnsupportedComparison",
+            column=bound_field.name,
+            type=bound_field.type.name,
+        )
+    at_least = _bind_comparison(bound_field, Operator.GREATER_OR_EQUAL, prefix)
+    if not prefix:
+        return at_least
+    encoded = prefix.encode()
+    # No byte of UTF-8 is 255, so the last one can be raised.
+    above = encoded[:-1] + bytes([encoded[-1] + 1])
+    return And((at_least, BoundComparison(bound_field, Operator.LESS, above)))
 
 
 def _constant(bound_field: BoundField, *, outcome: bool) -> BoundPredicate:
