@@ -471,3 +471,30 @@ def test_errors_arrive_as_they_are(partition_path: Path) -> None:
         cp.sync.open_partition(partition_path / "nowhere")
     with cp.sync.open_partition(partition_path) as table, pytest.raises(cp.errors.InvalidInputError, match="'y'"):
         table.scan(["y"])
+
+
+async def test_a_date_that_matches_nothing_is_told_once_what_to_type(caplog: pytest.LogCaptureFixture) -> None:
+    noon = datetime(2024, 3, 1, 12)  # noqa: DTZ001 - as the file has it
+    times = pa.array([noon, noon + timedelta(hours=1)], pa.timestamp("us"))
+    store = await store_of({"t/2024-03-01/data.parquet": parquet({"ts": times, "x": [1, 2]})})
+    advice = "write ts in '2024-03-01', in SQL and without parentheses"
+    async with cp.open_table("t", store=store) as table:
+        for where in ("ts = '2024-03-01'", "ts in ('2024-03-01')", cp.col("ts") == noon.date()):
+            caplog.clear()
+            scan = table.scan(where=where)
+            assert advice in " ".join((await scan.plan()).explain().split())
+            assert (await scan.count(), (await scan.to_arrow()).num_rows, caplog.records[1:]) == (0, 0, [])
+            assert caplog.messages[0].startswith(
+                "t: no row matches, and ts is compared with the instant 2024-03-01T00:00:00Z"
+            )
+            assert advice in caplog.messages[0]
+        caplog.clear()
+        assert (await table.scan(where="ts = '2024-03-01' and x > 1").to_arrow()).num_rows == 0
+        assert len(caplog.messages) == 1
+        caplog.clear()
+        assert await table.scan(where="ts in '2024-03-01'").count() == 2
+        assert advice not in (await table.scan(where="ts != '2024-03-01'").plan()).explain()
+        for where in ("x = 7", "ts = '2024-03-01T11:00'", "ts in '2024-03-02'", cp.col("ts") == noon.replace(hour=0)):
+            assert (await table.scan(where=where).to_arrow()).num_rows == 0
+        assert await table.scan(where="ts = '2024-03-01'", limit=0).count() == 0
+        assert caplog.records == []

@@ -18,12 +18,12 @@ from coldparquet.decode.columns import decode_for_the_first_time
 from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.expressions.predicate import exact_predicate
 from coldparquet.expressions.tree import is_arrow_expression
-from coldparquet.expressions.where import parse_predicate
+from coldparquet.expressions.where import hint_on_dates, parse_predicate
 from coldparquet.format.partition_names import ITSELF
 from coldparquet.options import checked_options
 from coldparquet.plan.bind import BoundField, bind, fields_of
 from coldparquet.plan.columns import select_columns
-from coldparquet.scan.model import Question, RememberedSpeeds, told_of_older_columns
+from coldparquet.scan.model import HintIfEmpty, Question, RememberedSpeeds, told_of_older_columns
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.open import open_store, path_beside, s3_path, stack_store
 from coldparquet.storage.urls import name_url, shown_url
@@ -165,8 +165,12 @@ class Table:
         predicate = (
             exact_predicate(where, self.schema) if is_arrow_expression(where) else parse_predicate(cast("Where", where))
         )
-        with told_of_older_columns(snapshot):
-            bound = None if predicate is None else bind(predicate, self._fields(predicate))
+        bound = hint = None
+        if predicate is not None:
+            with told_of_older_columns(snapshot):
+                fields = self._fields(predicate)
+                bound = bind(predicate, fields)
+            hint = None if limit == 0 else hint_on_dates(predicate, fields)
         predicate_text = None if predicate is None else str(predicate)
         asked = (tuple(column.index for column in chosen), predicate_text, limit, options.goal)
         measured = self._stack.meter.speed(connections=options.max_concurrency)
@@ -183,6 +187,7 @@ class Table:
             if bound is None
             else tuple(snapshot.columns[field.index] for field in fields_of(bound)),
             limit=limit,
+            hint=None if hint is None else HintIfEmpty(hint, self._url),
         )
         return Scan(
             question=question,

@@ -199,6 +199,7 @@ class Scan:
             executor=self.executor,
             activity=self._activity("batches"),
             slow_start=slow_start,
+            hint=self.question.hint,
         )
 
     async def pieces(
@@ -273,7 +274,10 @@ class Scan:
         Requests: only metadata if it decides; else also the predicate's columns of the undecided row groups. With a
         limit, counting stops once that many rows are certain.
         """
-        return await self._answer("count", count_rows)
+        row_count = await self._answer("count", count_rows)
+        if self.question.hint is not None:
+            self.question.hint.tell(row_count)
+        return row_count
 
     async def any(self) -> bool:
         """Tell whether there is any row.

@@ -167,6 +167,29 @@ def test_evaluates_like_a_row_by_row_evaluator(
         )
 
 
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.one_of(st.none(), st.binary(max_size=5), st.text("aé\U0010ffff\ud7ff\ue000\0", max_size=3).map(str.encode))
+    ),
+    st.text("aé\U0010ffff\ud7ff\ue000\0", max_size=2),
+)
+def test_a_prefix_keeps_the_text_that_begins_with_its_bytes(values: list[bytes | None], prefix: str) -> None:
+    encoded = prefix.encode()
+    expected = [None if value is None else value.startswith(encoded) for value in values]
+    bound = bind(col("text").starts_with(prefix), FIELDS)
+    binary = pa.array(values, pa.binary())
+    plain = pa.Array.from_buffers(
+        pa.string(), len(values), binary.buffers(), binary.null_count
+    )  # no UTF-8, as in bad files
+    words = sorted({value for value in values if value is not None})
+    indices = pa.array([None if value is None else words.index(value) for value in values], pa.int32())
+    dictionary = pa.array(words, pa.binary())
+    text = pa.Array.from_buffers(pa.string(), len(words), dictionary.buffers(), 0)
+    for column in (plain, pa.DictionaryArray.from_arrays(indices, text)):
+        assert filter_outcomes(bound, pa.table({"text": column})) == expected
+
+
 @settings(max_examples=25)
 @given(st.lists(ROW, min_size=2, max_size=8), PREDICATES, st.data())
 def test_chunks_and_slices_do_not_matter(rows: list[dict[str, Any]], predicate: Predicate, data: st.DataObject) -> None:

@@ -353,6 +353,20 @@ def test_comparisons_that_a_type_lacks_are_unsupported(predicate: str) -> None:
     assert bound("array is null") == BoundIsNull(FIELDS["array"])
 
 
+@pytest.mark.parametrize("name", ["int", "double", "char", "us", "day", "ip", "uuid", "binary", "decimal", "array"])
+def test_only_text_begins_with_text(name: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"column '{name}' is .* and only text begins with text") as caught:
+        bound(f"starts_with({name}, '1')")
+    assert caught.value.kind == "UnsupportedComparison"
+
+
+def test_a_prefix_is_text_with_an_encoding() -> None:
+    with pytest.raises(InvalidInputError, match="column 'text' is VARCHAR and cannot be compared with"):
+        bound(col("text").starts_with("\ud800"))
+    with pytest.raises(InvalidInputError, match=r"col\('text'\).starts_with\('BTC'\)"):
+        col("text").starts_with(3)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [

@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.expressions.sql import parse_sql
-from coldparquet.plan.predicate import And, Column, Comparison, In, IsNull, Not, Operator, Or, Predicate
+from coldparquet.plan.predicate import (
+    And,
+    Column,
+    Comparison,
+    In,
+    IsNull,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    leaves,
+    parse_instant,
+    quote_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from coldparquet.plan.bind import BoundField
 
 _COMPARISONS = {operator.value: operator for operator in Operator} | {
     "==": Operator.EQUAL,
@@ -99,3 +118,29 @@ def parse_predicate(where: Where) -> Predicate | None:
                 " a predicate such as col('price') > 3, or pyarrow's field('price') > 3",
                 kind="InvalidPredicate",
             )
+
+
+_PERIODS = {len("2024"): "year", len("2024-03"): "month", len("2024-03-01"): "day"}
+
+
+def hint_on_dates(predicate: Predicate, fields: Mapping[str, BoundField]) -> str | None:
+    """Say what to write instead if a time is to equal a date, which is its midnight alone; None if none is."""
+    for leaf in leaves(predicate):
+        match leaf:
+            case Comparison(operator=Operator.EQUAL, column=column, value=value):
+                values: tuple[object, ...] = (value,)
+            case In(column=column, values=values):
+                pass
+            case _:
+                continue
+        if fields[column].type.arrow.name != "timestamp":
+            continue
+        for value in values:
+            text = str(value) if isinstance(value, str | date) and not isinstance(value, datetime) else ""
+            period, instant = _PERIODS.get(len(text)), parse_instant(text)
+            if period is not None and instant is not None:
+                return (
+                    f"no row matches, and {quote_name(column)} is compared with the instant {instant}: for the whole {period}"
+                    f" write {quote_name(column)} in '{text}', in SQL and without parentheses"
+                )
+    return None
