@@ -20,6 +20,7 @@ from coldparquet.expressions.predicate import exact_predicate
 from coldparquet.expressions.tree import is_arrow_expression
 from coldparquet.expressions.where import hint_on_dates, parse_predicate
 from coldparquet.format.partition_names import ITSELF
+from coldparquet.lazy_names import ShownInNotebooks
 from coldparquet.options import checked_options
 from coldparquet.plan.bind import BoundField, bind, fields_of
 from coldparquet.plan.columns import select_columns
@@ -51,7 +52,7 @@ _SENDING_S = 0.005
 """The first requests are on their way after this time; while a distant store answers, the CPU is free for other things."""
 
 
-class Table:
+class Table(ShownInNotebooks):
     """Partitions that are read as one table. Made by :func:`open_table`, :func:`open_partition` and :func:`open_partitions`.
 
     Everything that it fetched stays valid while it is open: later writers change nothing that it returns. Close it with
@@ -145,9 +146,11 @@ class Table:
         Args:
             columns: Names of the result's columns, in its order; None for all. An empty list gives rows without columns, as
                 many as there are: from metadata alone, where that decides.
-            where: A condition as SQL text, a list of ``(column, operator, value)`` (a list of such lists is an OR of
-                ANDs), an expression built with :func:`coldparquet.col`, or one of pyarrow, ``pc.field("price") > 3``. Rows for which it is true are returned,
-                with SQL's rules for NULL.
+            where: A condition as SQL text, ``ts >= now() - interval '1 day' and symbol like 'BTC%'``, a list of
+                ``(column, operator, value)`` (a list of such lists is an OR of ANDs), an expression built with
+                :func:`coldparquet.col`, or one of pyarrow, ``pc.field("price") > 3``. Rows for which it is true are returned,
+                with SQL's rules for NULL. Times are UTC. ``ts = '2024-03-01'`` is an instant, ``ts in '2024-03-01'`` the day;
+                ``now()`` is the time of this call.
             limit: At most so many rows, the first ones in table order.
             options: How to read; the default is what the table was opened with.
 

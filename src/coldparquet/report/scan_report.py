@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coldparquet import __version__
+from coldparquet.errors import InvalidInputError
 from coldparquet.plan.cost import prices_of
 from coldparquet.records import replace
 from coldparquet.report.kinds import KINDS, colours_in_notebooks, escaped, escaped_lines, kind_of, remarks_on
@@ -23,6 +25,7 @@ from coldparquet.text import (
 )
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Sequence
 
     from coldparquet.plan.model import ReadPlan
@@ -110,7 +113,7 @@ def html_report(report: ScanReport) -> str:
             "</head>",
             '<body class="coldparquet">',
             "<main>",
-            *_question(report),
+            *question(report),
             *tiles(report.statistics, report),
             "<h2>Requests over time</h2>",
             f'<div class="wide">{html_waterfall(report.records)}</div>',
@@ -128,7 +131,8 @@ def html_report(report: ScanReport) -> str:
     )
 
 
-def _question(report: ScanReport) -> Iterator[str]:
+def question(report: ScanReport) -> Iterator[str]:
+    """Write what was asked, where and when."""
     yield f"<h1>{escaped(report.url)}</h1>"
     yield f"<p>columns: {escaped(few_names(report.columns) or 'none')}</p>"
     if report.predicate is not None:
@@ -226,7 +230,7 @@ def _by_kind(report: ScanReport) -> str:
                 ]
             )
     header = ["", "requests", "bytes", "first sent", "last done", *(["price"] if report.has_prices else [])]
-    return _table(header, rows, text_columns={0})
+    return table_of(header, rows, text_columns={0})
 
 
 def _plan(report: ScanReport) -> Iterator[str]:
@@ -256,7 +260,7 @@ def _request_table(report: ScanReport) -> str:
         )
     header = ["sent", "took", "first byte", "bytes", "range", "for", "object", "remarks"]
     header += ["price"] if report.has_prices else []
-    table = _table(header, rows, text_columns={5, 6, 7})
+    table = table_of(header, rows, text_columns={5, 6, 7})
     left_out = len(report.records) - _MOST_ROWS
     return table if left_out <= 0 else f"{table}<p>... and {plural(left_out, 'more request')}</p>"
 
@@ -272,7 +276,7 @@ def _dollars_of(records: Sequence[RequestRecord], prices: PriceTable) -> float |
     return sum(known) if len(known) == len(dollars) else None
 
 
-def _table(header: list[str], rows: list[list[str]], *, text_columns: set[int]) -> str:
+def table_of(header: list[str], rows: list[list[str]], *, text_columns: set[int]) -> str:
     """Put cells, which are HTML already, into a table."""
 
     def cells(tag: str, row: list[str]) -> str:
@@ -367,7 +371,7 @@ def scan_report(
         limit=question.limit,
         plan=plan,
         statistics=stats,
-        records=_from_zero(scan.request_log if records is None else records),
+        records=from_zero(scan.request_log if records is None else records),
         prices=prices_of(question.options),
         has_prices=question.snapshot.store.has_storage_classes,
         client_s=max(0.0, stats.elapsed_s - busy_s(scan.request_log)),
@@ -376,7 +380,19 @@ def scan_report(
     )
 
 
-def _from_zero(records: Sequence[RequestRecord]) -> tuple[RequestRecord, ...]:
+def write_report(scan: Scan, path: str | os.PathLike[str], *, plan: ReadPlan | None = None) -> Path:
+    """Write a report to a file; see :meth:`coldparquet.table_scan.Scan.report`. No request."""
+    target = Path(path).expanduser()
+    if "://" in str(path) or target.suffix not in (".html", ".svg"):
+        raise InvalidInputError(
+            f"a report is a local file that ends in .html or .svg, not {str(path)!r}", kind="InvalidPath"
+        )
+    target.write_text(scan_report(scan, plan=plan).document(target.suffix), encoding="utf-8")
+    return target
+
+
+def from_zero(records: Sequence[RequestRecord]) -> tuple[RequestRecord, ...]:
+    """Count the times of requests from the moment when the first one could have been sent."""
     zero_s = min((record.started_s - record.waited_s for record in records), default=0.0)
     return tuple(
         replace(

@@ -64,6 +64,11 @@ class PlannedOnce:
         self._planning = asyncio.Lock()
         self._planned: PlannedScan | None = None
 
+    @property
+    def made(self) -> ReadPlan | None:
+        """The plan, if it has been made."""
+        return None if self._planned is None else self._planned.plan
+
     async def get(self) -> PlannedScan:
         """Return the plan. Requests: those of :func:`plan_question`, on the first call."""
         async with self._planning:
