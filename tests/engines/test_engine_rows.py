@@ -212,6 +212,7 @@ def test_duckdb(odd: cp.sync.Table, connection: duckdb.DuckDBPyConnection, condi
         *(
             "day::date BETWEEN '2024-03-01' AND '2024-03-01'",
             "ts::date NOT IN ('2024-03-02')",
+            "date_trunc('day', ts) = '2024-03-02'",
             "'2024-03-02' > ts::date",
         ),
         *("ts >= TIMESTAMP '2024-03-31' - INTERVAL '1 month' + INTERVAL '2 hours'", "ts < now() - INTERVAL '1 day'"),

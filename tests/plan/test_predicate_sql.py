@@ -9,6 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -150,6 +151,13 @@ def test_what_is_no_interval_or_leads_too_far_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match=r"is no interval of time|lead out of the years") as caught:
         parse_sql(text)
     assert caught.value.kind == "InvalidLiteral"
+
+
+def test_an_expression_of_polars_is_told_where_to_go() -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"of type Expr; .* goes to the table's lazy frame: table.lazy\(\).filter"
+    ):
+        parse_predicate(pl.col("price") > 3)  # type: ignore[arg-type]
 
 
 def test_now_is_one_moment_and_the_present_one() -> None:

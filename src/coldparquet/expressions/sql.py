@@ -179,7 +179,7 @@ def _within(node: exp.Expr, period: exp.Expr) -> Predicate:
 
 
 class _DayOf(NamedTuple):
-    """The day of a time, ``ts::DATE``: what is compared with it becomes a range of times."""
+    """The day of a time, ``ts::DATE`` or ``date_trunc('day', ts)``: what is compared with it becomes a range of times."""
 
     name: str
 
@@ -188,7 +188,10 @@ class _DayOf(NamedTuple):
         """Return the day of which column a node is; None if it is something else."""
         node = node.unnest()
         is_cast = node.key == "cast" and _arguments(node) <= {"this", "to"} and node.args["to"].this.name == "DATE"
-        is_call = node.key == "date" and _arguments(node) == {"this"}
+        unit = node.args.get("unit")
+        is_call = (node.key == "date" and _arguments(node) == {"this"}) or (
+            node.key in ("datetrunc", "timestamptrunc") and unit is not None and unit.name.upper() == "DAY"
+        )
         return cls(_column(node.this)) if (is_cast or is_call) and _is_column(node.this.unnest()) else None
 
     def midnight(self, node: exp.Expr, whole: exp.Expr) -> Instant | None:

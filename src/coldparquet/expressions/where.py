@@ -113,9 +113,15 @@ def parse_predicate(where: Where) -> Predicate | None:
         case list() | tuple():
             return parse_tuples(where)
         case _:
+            is_of_polars = type(where).__module__.partition(".")[0] == "polars"
+            hint = (
+                "; an expression of Polars goes to the table's lazy frame: table.lazy().filter(...)"
+                if is_of_polars
+                else ""
+            )
             raise InvalidInputError(
                 f"a predicate cannot be of type {type(where).__name__}; expected SQL text, a list of (column, operator, value),"
-                " a predicate such as col('price') > 3, or pyarrow's field('price') > 3",
+                " a predicate such as col('price') > 3, or pyarrow's field('price') > 3" + hint,
                 kind="InvalidPredicate",
             )
 
@@ -137,8 +143,8 @@ def hint_on_dates(predicate: Predicate, fields: Mapping[str, BoundField]) -> str
             continue
         for value in values:
             text = str(value) if isinstance(value, str | date) and not isinstance(value, datetime) else ""
-            period, instant = _PERIODS.get(len(text)), parse_instant(text)
-            if period is not None and instant is not None:
+            period = _PERIODS.get(len(text))
+            if period is not None and (instant := parse_instant(text)) is not None:
                 return (
                     f"no row matches, and {quote_name(column)} is compared with the instant {instant}: for the whole {period}"
                     f" write {quote_name(column)} in '{text}', in SQL and without parentheses"

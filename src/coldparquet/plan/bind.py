@@ -270,8 +270,10 @@ def _bind_in(bound_field: BoundField, values: tuple[Value, ...]) -> BoundPredica
 def _bind_prefix(bound_field: BoundField, prefix: str) -> BoundPredicate:
     """Bind a prefix as a range of bytes, in which text is compared: at least the prefix, below the next one as long."""
     if bound_field.type.comparison is not ValueOrder.BYTES:
+        name = quote_name(bound_field.name)
+        hint = f"; for a month of times write {name} in '2024-03'" if bound_field.type.arrow.name == "timestamp" else ""
         raise UnsupportedError(
-            f"column {bound_field.name!r} is {bound_field.type.name}, and only text begins with text",
+            f"column {bound_field.name!r} is {bound_field.type.name}, and only text begins with text{hint}",
             kind="UnsupportedComparison",
             column=bound_field.name,
             type=bound_field.type.name,
