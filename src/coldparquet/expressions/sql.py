@@ -23,7 +23,7 @@ from coldparquet.expressions.sql_errors import (
     unsupported,
     unterminated,
 )
-from coldparquet.expressions.sql_times import interval_of, next_day, one_moment, time_of
+from coldparquet.expressions.sql_times import check_intervals, interval_of, next_day, one_moment, time_of
 from coldparquet.plan.predicate import (
     MAX_DIGITS,
     NANOSECONDS_PER_DAY,
@@ -77,6 +77,7 @@ def parse_sql(text: str, *, now: Instant | None = None) -> Predicate:
     from sqlglot.errors import ParseError, TokenError  # noqa: PLC0415
 
     check_size(text)
+    check_intervals(text)
     try:
         # Condition, not a whole statement: otherwise `a = 1 b` is an alias and `desc = 1` a command.
         expressions = _dialect().parse_into(exp.Condition, text)
