@@ -479,7 +479,7 @@ async def test_a_date_that_matches_nothing_is_told_once_what_to_type(caplog: pyt
     noon = datetime(2024, 3, 1, 12)  # noqa: DTZ001 - as the file has it
     times = pa.array([noon, noon + timedelta(hours=1)], pa.timestamp("us"))
     store = await store_of({"t/2024-03-01/data.parquet": parquet({"ts": times, "x": [1, 2]})})
-    advice = "write ts in '2024-03-01', in SQL and without parentheses"
+    advice = "write ts in '2024-03-01' (SQL text, no parentheses)"
     async with cp.open_table("t", store=store) as table:
         for where in ("ts = '2024-03-01'", "ts in ('2024-03-01')", cp.col("ts") == noon.date()):
             caplog.clear()

@@ -147,6 +147,6 @@ def hint_on_dates(predicate: Predicate, fields: Mapping[str, BoundField]) -> str
             if period is not None and (instant := parse_instant(text)) is not None:
                 return (
                     f"no row matches, and {quote_name(column)} is compared with the instant {instant}: for the whole {period}"
-                    f" write {quote_name(column)} in '{text}', in SQL and without parentheses"
+                    f" write {quote_name(column)} in '{text}' (SQL text, no parentheses)"
                 )
     return None
