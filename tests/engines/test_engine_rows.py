@@ -198,6 +198,15 @@ def test_duckdb(odd: cp.sync.Table, connection: duckdb.DuckDBPyConnection, condi
         ),
         *(
             "NOT starts_with(s, '')",
+            *(
+                "s LIKE '%z'",
+                "s LIKE 'z_'",
+                "s NOT LIKE '_'",
+                "s LIKE '%z%'",
+                "symbol LIKE '_T%'",
+                "symbol NOT LIKE 'S%L'",
+            ),
+            "s LIKE '__' OR s LIKE ''",
             "symbol LIKE 'B%' OR symbol LIKE 'S%'",
             r"s LIKE 'z\_%' ESCAPE '\'",
             "s LIKE 'zz%' ESCAPE 'z'",

@@ -14,7 +14,19 @@ import pyarrow.parquet as pq
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
-from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, StartsWith
+from coldparquet.plan.predicate import (
+    And,
+    Comparison,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    StartsWith,
+)
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition import write_partition
@@ -259,8 +271,14 @@ def _random_leaf(random: Random, table: RandomTable) -> Predicate:
         return In(name, tuple(literals))
     operators = tuple(Operator) if comparisons is Comparisons.ALL else (Operator.EQUAL, Operator.NOT_EQUAL)
     operator, literal = random.choice(operators), random_literal(random, column, present)
-    if operator is Operator.LESS and isinstance(literal, str) and pa.types.is_string(_text_type(column.kind.storage)):
-        return StartsWith(name, literal[: len(literal) // 2])
+    if isinstance(literal, str) and pa.types.is_string(_text_type(column.kind.storage)):
+        if operator is Operator.LESS:
+            return StartsWith(name, literal[: len(literal) // 2])
+        if operator is Operator.GREATER:
+            half = "".join(
+                f"\\{letter}" if letter in "%_\\" else letter for letter in literal[: len(literal) // 2 + 1][:12]
+            )
+            return Like(name, (f"%{half}", f"{half}_%", f"_%{half[-1:]}%")[len(literal) % 3])
     return Comparison(name, operator, literal)
 
 

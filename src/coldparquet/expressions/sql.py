@@ -10,6 +10,7 @@ import math
 import re
 from decimal import Decimal, InvalidOperation
 from functools import cache
+from itertools import takewhile
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from coldparquet.errors import InvalidInputError
@@ -33,6 +34,7 @@ from coldparquet.plan.predicate import (
     In,
     Instant,
     IsNull,
+    Like,
     Literal,
     Not,
     Operator,
@@ -41,7 +43,6 @@ from coldparquet.plan.predicate import (
     StartsWith,
     Value,
     parse_instant,
-    quote_name,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
 _TIMESTAMP_TYPES = frozenset(
     {"TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPNTZ", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"}
 )
+
+_LONGEST_PATTERN = 1_000
+"""Regular expressions of longer patterns may be refused."""
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _HEX_BYTES = re.compile(r"(?:[0-9A-Fa-f]{2})*")
@@ -220,10 +224,10 @@ class _DayOf(NamedTuple):
 
 
 def _like(node: exp.Expr, escape: str = "") -> Predicate:
-    """Return what a pattern means that ends in ``%`` or has no wildcard."""
+    """Return what a pattern means: a value without wildcards, a prefix with ``%`` at its end alone."""
     _check_arguments(node, {"this", "expression", "negate"})
     pattern = node.expression.unnest()
-    if pattern.key != "literal" or not pattern.is_string:
+    if pattern.key != "literal" or not pattern.is_string or len(str(pattern.this)) > _LONGEST_PATTERN:
         raise unsupported(node)
     column, text = _column(node.this), str(pattern.this)
     if "\\" in text and not escape:
@@ -232,29 +236,30 @@ def _like(node: exp.Expr, escape: str = "") -> Predicate:
             ": databases differ about a backslash in LIKE; say what it is, LIKE 'a\\_b%' ESCAPE '\\', or write"
             " starts_with(column, 'a_b')",
         )
-    prefix, wildcards = _prefix_of(node, text, escape)
-    found: Predicate = StartsWith(column, prefix) if wildcards else Comparison(column, Operator.EQUAL, prefix)
+    parts = _parts_of(node, text, escape)
+    begin = list(takewhile(lambda part: part not in ("%", "_"), parts))
+    prefix = "".join(part[-1] for part in begin)
+    found: Predicate
+    if len(begin) == len(parts):
+        found = Comparison(column, Operator.EQUAL, prefix)
+    elif set(parts[len(begin) :]) == {"%"}:
+        found = StartsWith(column, prefix)
+    else:
+        found = Like(column, "".join(parts))
     return Not(found) if node.args.get("negate") else found
 
 
-def _prefix_of(node: exp.Expr, pattern: str, escape: str) -> tuple[str, str]:
-    """Split a pattern into its literal begin and the percent signs that end it."""
-    prefix, place = "", 0
-    while place < len(pattern) and pattern[place] not in "%_":
-        if pattern[place] == escape:
-            place += 1
-            if pattern[place : place + 1] not in ("%", "_", escape):
+def _parts_of(node: exp.Expr, pattern: str, escape: str) -> list[str]:
+    """Return the wildcards and characters of a pattern, with a backslash before characters that look like one."""
+    parts, characters = [], iter(pattern)
+    for character in characters:
+        is_literal = character == escape
+        if is_literal:
+            character = next(characters, "")  # noqa: PLW2901 - the one that is escaped
+            if character not in ("%", "_", escape):
                 raise refused(node, f": in LIKE, {escape} stands before %, _ or {escape} alone")
-        prefix += pattern[place]
-        place += 1
-    if pattern[place:].strip("%"):
-        raise refused(
-            node,
-            ": LIKE is understood with % at the end alone, and _ is a wildcard as well; write"
-            f" starts_with({quote_name(_column(node.this))}, 'BTC_') for a literal one, and for other patterns filter the rows"
-            " that scan() returns",
-        )
-    return prefix, pattern[place:]
+        parts.append(f"\\{character}" if character == "\\" or (is_literal and character in "%_") else character)
+    return parts
 
 
 def _escaped(node: exp.Expr) -> Predicate:

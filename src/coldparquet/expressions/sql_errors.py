@@ -19,7 +19,7 @@ MAX_NESTING = 24
 
 ALLOWED = (
     "allowed are AND, OR, NOT, parentheses, and comparisons of one column with literals: = != <> < <= > >=,"
-    " [NOT] IN (...), [NOT] BETWEEN ... AND ..., IS [NOT] NULL, LIKE 'abc%', starts_with(column, 'abc'), and times as"
+    " [NOT] IN (...), [NOT] BETWEEN ... AND ..., IS [NOT] NULL, [NOT] LIKE 'abc%', starts_with(column, 'abc'), and times as"
     " ts IN '2024-03' and ts::DATE = '2024-03-01'; literals are numbers, 'strings', TRUE, FALSE, NULL, TIMESTAMP '...',"
     " DATE '...', now() - INTERVAL '1 day', bytes as X'00ff', and doubles as 0.1::DOUBLE"
 )

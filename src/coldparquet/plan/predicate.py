@@ -207,7 +207,7 @@ class Predicate:
 
     def columns(self) -> tuple[str, ...]:
         """Return the names of the predicate's columns, each once, in order of appearance."""
-        tests = [leaf for leaf in leaves(self) if isinstance(leaf, Comparison | In | IsNull | StartsWith)]
+        tests = [leaf for leaf in leaves(self) if isinstance(leaf, Comparison | In | IsNull | StartsWith | Like)]
         return tuple(dict.fromkeys(leaf.column for leaf in tests))
 
     def negated_text(self) -> str:
@@ -308,6 +308,25 @@ class StartsWith(Predicate):
 
     def __str__(self) -> str:
         return f"starts_with({quote_name(self.column)}, {value_text(self.prefix)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Like(Predicate):
+    """The text ``column`` has the form of ``pattern``: ``%`` is any text, ``_`` any character; a backslash stands before these."""
+
+    column: str
+    pattern: str
+
+    def __str__(self) -> str:
+        return f"{quote_name(self.column)} {self._written('LIKE')}"
+
+    def negated_text(self) -> str:
+        """Write the opposite as SQL."""
+        return f"{quote_name(self.column)} {self._written('NOT LIKE')}"
+
+    def _written(self, operator: str) -> str:
+        escape = " ESCAPE '\\'" if "\\" in self.pattern else ""
+        return f"{operator} {value_text(self.pattern)}{escape}"
 
 
 @dataclass(frozen=True, slots=True)
