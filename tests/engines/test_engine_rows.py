@@ -102,6 +102,7 @@ SQL = (
     *("d > 1 OR d IS NULL", "NOT (d > 1 OR i IN (1, 2))", "f = 0.1", "f > 0.1", "f = 1", "f = 0.1::float", "f >= 2.5"),
     *("i IN (1, 2)", "i NOT IN (1, 2)", "i IN (1, NULL)", "i IS NULL", "i IS NOT NULL", "i IS DISTINCT FROM 1", "i > 2.5"),
     *("i BETWEEN -1 AND 2", "small > 40000", "small IN (-3, 2)", "s = 'B'", "s > 'B'", "s IN ('a', 'é')", "s LIKE 'z%'"),
+    *("NOT starts_with(symbol, 'B')", "ts::date = '2024-03-02'"),
     *("s <> 'a'", "s = ''", "symbol = 'BTC'", "symbol IN ('BTC', 'XRP')", "symbol > 'BTC'", "b", "NOT b", "b OR i > 3"),
     *("b IN (true)", "n = '2024-03-01'", "n > TIMESTAMP_NS '2024-03-01 00:00:00.0000004'", "ts < '2024-03-01 05:00'"),
     *("ts >= DATE '2024-03-02'", "hour(ts) = 3", "zoned > TIMESTAMPTZ '2024-03-01 00:00:00+00'", "day = DATE '2024-03-01'"),
@@ -181,6 +182,59 @@ def test_duckdb(odd: cp.sync.Table, connection: duckdb.DuckDBPyConnection, condi
     for query in ("SELECT ts, m FROM {} WHERE {} ORDER BY ts", "SELECT count(*) FROM {} WHERE {}"):
         native, cold = (connection.sql(query.format(name, condition)).to_arrow_table() for name in ("native", "cold"))
         assert cold.equals(native)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        *(
+            "s LIKE 'z%'",
+            "s NOT LIKE 'z%'",
+            "s LIKE 'zz'",
+            "s LIKE '%'",
+            "s LIKE ''",
+            "starts_with(s, 'z')",
+            "s LIKE 'é%%'",
+        ),
+        *(
+            "NOT starts_with(s, '')",
+            *(
+                "s LIKE '%z'",
+                "s LIKE 'z_'",
+                "s NOT LIKE '_'",
+                "s LIKE '%z%'",
+                "symbol LIKE '_T%'",
+                "symbol NOT LIKE 'S%L'",
+            ),
+            "s LIKE '__' OR s LIKE ''",
+            "symbol LIKE 'B%' OR symbol LIKE 'S%'",
+            r"s LIKE 'z\_%' ESCAPE '\'",
+            "s LIKE 'zz%' ESCAPE 'z'",
+        ),
+        *("ts::date = '2024-03-01'", "ts::date <> '2024-03-01'", "ts::date > '2024-03-01'", "ts::date <= '2024-03-01'"),
+        *(
+            "cast(zoned as date) < '2024-03-02'",
+            "n::date >= '2024-03-01'",
+            "ts::date IN ('2024-03-02', NULL)",
+            "ts::date = NULL",
+        ),
+        *(
+            "day::date BETWEEN '2024-03-01' AND '2024-03-01'",
+            "ts::date NOT IN ('2024-03-02')",
+            "date_trunc('day', ts) = '2024-03-02'",
+            "'2024-03-02' > ts::date",
+        ),
+        *("ts >= TIMESTAMP '2024-03-31' - INTERVAL '1 month' + INTERVAL '2 hours'", "ts < now() - INTERVAL '1 day'"),
+        *("ts < DATE '2024-02-28' + INTERVAL 2 DAY + INTERVAL '30 minutes'", "ts > now() - INTERVAL '2 weeks'"),
+    ],
+)
+def test_a_condition_means_what_duckdb_means(
+    odd: cp.sync.Table, connection: duckdb.DuckDBPyConnection, condition: str
+) -> None:
+    query = "SELECT ts FROM native WHERE {} ORDER BY ts"
+    expected = connection.sql(query.format(condition)).to_arrow_table()["ts"].to_pylist()
+    assert odd.scan(["ts"], condition).to_arrow()["ts"].to_pylist() == expected
+    assert odd.scan(where=condition).count() == len(expected)
 
 
 def test_duckdb_reads_everything(odd_path: Path, connection: duckdb.DuckDBPyConnection) -> None:

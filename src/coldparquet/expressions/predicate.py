@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.expressions.tree import Field, FunctionCall, UnknownTreeError, Value, columns_of, read_tree, write_tree
-from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, starts_with
+from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, StartsWith
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -316,7 +316,7 @@ class _Translator:
         if not _is_text(self._type(name)):
             raise _NoTranslationError(f"starts_with of {self._type(name)}")
         pattern = options["pattern"].as_py()
-        return starts_with(name, pattern.decode() if isinstance(pattern, bytes) else pattern)
+        return StartsWith(name, pattern.decode() if isinstance(pattern, bytes) else pattern)
 
     def _literals(self, name: str, listed: Any) -> list[Any]:
         type_ = self._type(name)
