@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from coldparquet.concurrency import background
-from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.expressions.predicate import ARROW, DUCKDB, Translation, expression_for_arrow, translate
 from coldparquet.expressions.tree import UnknownTreeError, columns_of, read_tree
 from coldparquet.plan.columns import unknown_column
@@ -85,8 +85,13 @@ class EngineTable:
     def batches(self, scan: Scan, *, slow_start: bool = True) -> Iterator[pa.RecordBatch]:
         """Stream the rows, the first ones alone: engines may stop at any batch."""
         schema = self.seen(scan.schema)
-        for batch in blocking_batches(scan.batches(slow_start=slow_start)):
-            yield batch if batch.schema.equals(schema) else batch.cast(schema)
+        try:
+            for batch in blocking_batches(scan.batches(slow_start=slow_start)):
+                yield batch if batch.schema.equals(schema) else batch.cast(schema)
+        except ColdParquetError as error:
+            if self._dialect is not DUCKDB:
+                raise
+            raise error.with_traceback(None) from None  # Arrow hands DuckDB the traceback as text
 
     def seen(self, schema: pa.Schema) -> pa.Schema:
         """Return columns with the types of the engine."""

@@ -155,6 +155,8 @@ def test_polars_asks_in_other_ways(odd: cp.sync.Table, frame: pl.DataFrame) -> N
 
 def test_a_frame_of_a_url_travels(odd_path: Path, frame: pl.DataFrame) -> None:
     lazy = cp.polars.scan(odd_path).filter(c("i") > 2)
+    assert "PYTHON[coldparquet] SCAN" in lazy.explain()
+    assert f"INFO: {odd_path}" in lazy.explain()
     again = pl.LazyFrame.deserialize(io.BytesIO(lazy.serialize()))
     assert again.collect().equals(frame.filter(c("i") > 2))
 
@@ -282,8 +284,9 @@ def test_a_budget_is_our_error(odd_path: Path) -> None:
             table.lazy().collect()
         connection = duckdb.connect()
         cp.duckdb.register(connection, "cold", table)
-        with pytest.raises(Exception, match="max_requests"):
+        with pytest.raises(Exception, match="max_requests") as caught:
             connection.sql("SELECT * FROM cold").to_arrow_table()
+        assert str(caught.value).count('File "') == 1  # not the traceback of our internals
 
 
 def test_what_reads_a_dataset_in_cpp_finds_out(odd: cp.sync.Table, tmp_path: Path) -> None:
