@@ -84,7 +84,7 @@ class _Source:
     def lazy(self) -> pl.LazyFrame:
         """Return the frame."""
         names = {"explain_name": "coldparquet", "explain_detail": shown_url(os.fspath(self._url))}
-        known = {name: text for name, text in names.items() if name in signature(register_io_source).parameters}
+        known: Any = {name: text for name, text in names.items() if name in signature(register_io_source).parameters}
         return register_io_source(self.rows, schema=self.schema, is_pure=True, **known)
 
     def schema(self) -> pl.Schema:
