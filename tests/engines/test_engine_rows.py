@@ -339,7 +339,12 @@ def test_nested_columns_and_half_floats(tmp_path: Path) -> None:
     rows = pa.table(
         {
             "id": [0, 1, 2, 3],
-            "s": [{"x": 1, "l": [1.5]}, None, {"x": None, "l": []}, {"x": 3, "l": None}],
+            "s": [
+                {"x": 1, "d": 0.5, "l": [1.5]},
+                None,
+                {"x": None, "d": None, "l": []},
+                {"x": 3, "d": NAN, "l": None},
+            ],
             "half": pa.array([1, None, 2.5, 3], pa.float16()),
             "wide": pa.array([[Decimal("1.5")], None, [], [None]], pa.list_(pa.decimal256(60, 1))),
         }
@@ -347,9 +352,10 @@ def test_nested_columns_and_half_floats(tmp_path: Path) -> None:
     (tmp_path / "2024-03-01").mkdir()
     pq.write_table(rows, tmp_path / "2024-03-01" / "data.parquet", row_group_size=2)
     values, wide = rows.drop(["wide"]).to_pylist(), [["1.5"], None, [], [None]]
+    of_id, above = pc.field("id") > 0, pc.field("s", "d") > 0
     with cp.sync.open_table(tmp_path) as table:
         lazy = table.lazy()
-        assert lazy.drop("wide").collect().to_arrow().to_pylist() == values
+        assert repr(lazy.drop("wide").collect().to_arrow().to_pylist()) == repr(values)  # NaN
         assert lazy.select("wide").collect()["wide"].to_list() == wide
         assert lazy.filter(c("s").struct.field("x") == 3, c("id") > 1).collect()["id"].to_list() == [3]
         assert lazy.filter(c("s").is_null()).collect()["id"].to_list() == [1]
@@ -357,10 +363,15 @@ def test_nested_columns_and_half_floats(tmp_path: Path) -> None:
         assert dataset.to_table(filter=pc.is_valid(ds.field("s")) & (ds.field("id") < 3)).to_pylist() == [
             rows.to_pylist()[number] for number in (0, 2)
         ]
+        assert dataset.to_table(["id"], filter=of_id & ~above)["id"].to_pylist() == [3]
+        assert dataset.scanner(["id"], of_id & above).scan.schema.names == ["id", "s"]
+        largest = table.to_pyarrow_dataset(nan="largest")
+        assert largest.to_table(["id"], filter=of_id & above)["id"].to_pylist() == [3]
         with duckdb.connect() as connection:
             coldparquet.duckdb.register(connection, "t", table)
-            assert connection.sql("SELECT id, s, half, wide FROM t").fetchall() == [
-                (*row.values(), text) for row, text in zip(values, wide, strict=True)
-            ]
+            found = connection.sql("SELECT id, s, half, wide FROM t").fetchall()
+            expected = [(*row.values(), text) for row, text in zip(values, wide, strict=True)]
+            assert repr(found) == repr(expected)
+            assert connection.sql("SELECT id FROM t WHERE s.d > 0.1").fetchall() == [(0,), (3,)]
             assert connection.sql("SELECT id FROM t WHERE s.x = 3 AND id > 1").fetchall() == [(3,)]
             assert connection.sql("SELECT id FROM t WHERE s IS NULL").fetchall() == [(1,)]
