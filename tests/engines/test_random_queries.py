@@ -23,6 +23,7 @@ import coldparquet as cp
 import coldparquet.duckdb
 from tests.support.odd_table import FLOATS, odd_rows
 
+SCHEMA = odd_rows().schema
 NOON = dt.datetime(2024, 3, 1, 12)  # noqa: DTZ001 - the column has no zone
 LITERALS: dict[str, tuple[Any, ...]] = {
     "ts": (NOON, NOON + dt.timedelta(hours=7, minutes=4), NOON + dt.timedelta(days=9)),
@@ -66,9 +67,8 @@ def _sql(name: str, value: Any) -> str:
 
 
 def _arrow(name: str, value: Any) -> Any:
-    type_ = odd_rows().schema.field(name).type
     wider = {"small": pa.int32(), "symbol": pa.string()}
-    return pa.scalar(value, wider.get(name, type_))
+    return pa.scalar(value, wider.get(name, SCHEMA.field(name).type))
 
 
 def _leaf(draw: random.Random) -> Condition:
@@ -190,7 +190,17 @@ def test_duckdb(odd: cp.sync.Table, seeds: range) -> None:
     connection.register("arrow", odd_rows().drop_columns(["wide"]))
     connection.execute("CREATE TABLE memory AS SELECT * FROM arrow")
     cp.duckdb.register(connection, "cold", odd)
-    _ask_all(seeds, _in_sql(lambda query: connection.sql(query).to_arrow_table().to_pylist()))
+    ask = _in_sql(lambda query: connection.sql(query).to_arrow_table().to_pylist())
+
+    def ask_or_be_refused(condition: Condition, columns: list[str], limit: int | None) -> tuple[Any, Any]:
+        try:
+            return ask(condition, columns, limit)
+        except duckdb.Error as error:
+            if "compares with NaN" not in str(error) or "'nan'" not in condition.sql:
+                raise
+            return None, None
+
+    _ask_all(seeds, ask_or_be_refused)
 
 
 @pytest.mark.parametrize("seeds", ROUNDS)

@@ -19,6 +19,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.parquet_metadata import WrittenParquetMetadata
 from coldparquet.maintenance.verify import verify_table
+from coldparquet.publish import PublishOptions, publish_table
 from coldparquet.storage.log import TraceStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write.compact import compact_table
@@ -220,6 +221,33 @@ async def test_those_of_others_are_left_alone(table: Path) -> None:
     assert rows == {"x": [2023, 2024], "year": [2023, 2024]}
     (lake / "_metadata").write_bytes(b"damaged")
     assert "it is no footer of Parquet" in (await problems(lake))[0]
+
+
+async def test_publications_and_lakes_renew_it_for_what_is_new(tmp_path: Path) -> None:
+    source, store = copy_table("interval_day", tmp_path), QuotingStore()
+    await publish_table(source, TABLE, store=store, options=PublishOptions(native="leave"))
+    first = (await pack_table(TABLE, store=store, parquet_metadata=True)).parquet_metadata
+    trace = TraceStore(store)
+    report = await publish_table(source, TABLE, store=trace)
+    assert report.catalogue is not None
+    renewed = report.catalogue.parquet_metadata
+    assert [one and (one.action, one.file_count) for one in (first, renewed)] == [("written", 4), ("written", 5)]
+    assert [record.path for record in trace.records if record.reason == "Parquet footer"] == [
+        f"{TABLE}/2024-03-02/data.parquet"
+    ]
+    lake = QuotingStore(
+        {f"lake/date=2024-03-0{day}/{day}.parquet": day_of_trades(day, rows=ROWS, row_groups=1) for day in (1, 2)}
+    )
+    await pack_table("lake", store=lake, parquet_metadata=True)
+    await lake.put("lake/date=2024-03-03/3.parquet", day_of_trades(3, rows=ROWS, row_groups=1), overwrite=False)
+    trace = TraceStore(lake)
+    indexed = await index_table("lake", store=trace)
+    assert indexed.catalogue is not None
+    assert indexed.catalogue.parquet_metadata is not None
+    assert (indexed.catalogue.parquet_metadata.action, indexed.catalogue.parquet_metadata.file_count) == ("written", 3)
+    assert {record.path for record in trace.records if record.path.endswith(".parquet")} == {
+        "lake/date=2024-03-03/3.parquet"
+    }
 
 
 def test_the_command(table: Path) -> None:

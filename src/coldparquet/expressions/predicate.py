@@ -70,11 +70,13 @@ class Dialect(Struct, frozen=True, kw_only=True):
     hides_nulls: bool = False
     """Whether an expression does not tell what ``is_in`` does with NULL, nor that a time of one unit may equal several of a
     finer one. Its translation then is never exact."""
+    hides_nan: bool = False
+    """Whether ``true`` stands for a comparison such as ``<= NaN``, which is NULL for NULL: DuckDB 1 does not say of which column."""
 
 
 ARROW = Dialect()
 POLARS = Dialect(nan_is_largest=True, zeros_differ=False, hides_nulls=True)
-DUCKDB = Dialect(nan_is_largest=True, zeros_differ=False)
+DUCKDB = Dialect(nan_is_largest=True, zeros_differ=False, hides_nan=True)
 """DataFusion, too."""
 
 
@@ -223,10 +225,16 @@ class _Translator:
         except _NoTranslationError as error:
             return Translation(None, str(error))
 
-    def _exactly(self, node: Node) -> Predicate:  # noqa: C901, PLR0911 - one case per function
+    def _exactly(self, node: Node) -> Predicate:  # noqa: C901, PLR0911, PLR0912 - one case per function
         """Return a predicate that is true, false and NULL just where the expression is."""
         match node:
             case Value(scalar=scalar) if pa.types.is_boolean(scalar.type) or pa.types.is_null(scalar.type):
+                if self._dialect.hides_nan and scalar.as_py():
+                    raise UnsupportedError(
+                        "DuckDB 1 asks for all rows where a condition compares with NaN, and rows with NULL would be among them; ask"
+                        " for IS NOT NULL in its place (all numbers are <= NaN), or use DuckDB 2",
+                        kind="UnsupportedFilter",
+                    )
                 return Literal(scalar.as_py())
             case Field(name=name) if pa.types.is_boolean(self._type(name)):
                 return Comparison(name, Operator.EQUAL, value=True)

@@ -341,7 +341,7 @@ class _Packing:
         self._on_progress = on_progress
         self._live_files = live_files
         self._metadata: ParquetMetadataWriter | None = None
-        if renew_metadata and live_files is None:
+        if renew_metadata and live_files is None and index_path is None:
             self._metadata = ParquetMetadataWriter(self._checked, path, options, make=parquet_metadata, dry_run=dry_run)
 
     async def existing(self) -> FetchedRange | None:

@@ -340,7 +340,7 @@ def _encode(files: Sequence[_Described], table_path: str) -> bytes:
         if not other.shared.schema.equals(first.schema):
             raise UnsupportedError(
                 f"a {PARQUET_METADATA_FILE} describes files of the same columns, but {distinct[0].name} and {other.name} differ in"
-                f" {_difference(first, other.shared)}; 'coldparquet convert' makes a copy in which they are the same",
+                f" {_difference(first, other.shared)}; 'coldparquet convert --to-format parquet' makes a copy in which they are the same",
                 kind="DifferentColumns",
                 path=table_path,
             )
