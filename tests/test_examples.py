@@ -19,14 +19,13 @@ import coldparquet as cp
 from coldparquet.cli.commands import app
 from coldparquet.errors import ArchivedObjectError
 from tests.support.live_servers import SCRIPTS, live_cold_store
+from tests.support.pages import README, ROOT, blocks
 
-# --- Every example and every block of the README runs -----------------------------------------------------------------
+# --- Every example runs, and every block of the README and of the documentation ---------------------------------------
 
 
-ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted(ROOT.glob("examples/[0-9]*.py"))
 """But for those of Spark, which tests/spark runs."""
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +47,6 @@ def run(command: list[str], directory: Path) -> str:
     return result.stdout
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-
-
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_example_runs(example: Path, directory: Path) -> None:
     assert run([sys.executable, str(example)], directory).strip()
@@ -62,29 +57,29 @@ SPARKLESS_BLOCKS = [block for block in blocks("python") if "pyspark" not in bloc
 
 
 @pytest.mark.parametrize("block", SPARKLESS_BLOCKS, ids=lambda block: block.split("\n", 1)[0])
-def test_python_block_of_the_readme_runs(
+def test_python_block_of_a_page_runs(
     block: str, directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(directory)
-    exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})  # noqa: S102 - our own README
+    exec(compile(block, "a page", "exec"), {"__name__": "__main__"})  # noqa: S102 - our own
     assert capsys.readouterr().out.strip()
 
 
-def test_the_readme_shows_what_explain_says(directory: Path) -> None:
+def test_a_page_shows_what_explain_says(directory: Path) -> None:
     [line] = [line for line in shell_lines() if line.startswith("coldparquet explain") and "order_id" in line]
-    [shown] = blocks("text")
+    [shown] = blocks("text", [ROOT / "docs" / "pages" / "concepts" / "reading-less.md"])
     assert shown in run(shlex.split(line), directory)
 
 
 def test_the_readme_has_exactly_two_commands_for_a_fresh_machine() -> None:
-    fresh = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("python3 ")]
+    fresh = [line for block in blocks("sh", [README]) for line in block.splitlines() if line.startswith("python3 ")]
     assert len(fresh) == 2
     assert fresh[0].endswith("/coldparquet demo")
     assert fresh[1].endswith("/python -m tests")
 
 
 def shell_lines() -> list[str]:
-    """Return the commands of the README that no other test runs."""
+    """Return the commands of all pages that no other test runs, each once."""
     lines = [line for block in blocks("sh") for line in block.splitlines() if line and not line.startswith("#")]
     covered = (
         "python3 ",
@@ -95,17 +90,45 @@ def shell_lines() -> list[str]:
         "cp -r tests/golden/",
         ".venv/bin/python -m tests.benchmarks.",
     )
-    return [line for line in lines if not line.startswith(covered)]
+    return list(dict.fromkeys(line for line in lines if not line.startswith(covered)))
 
 
 @pytest.mark.parametrize("line", shell_lines())
-def test_command_of_the_readme_runs(line: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_of_a_page_runs(line: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, because starting one takes longer than what it does; that of ``explain`` above is started."""
     monkeypatch.chdir(directory)
     command, *arguments = shlex.split(line, comments=True)
     done = CliRunner().invoke(app, arguments)
     assert (command, done.exit_code) == ("coldparquet", 0), done.output
     assert done.stdout.strip() or "--output" in line
+
+
+def test_every_file_that_a_page_of_the_repository_links_to_is_there() -> None:
+    for page in [README, *(ROOT / room / "README.md" for room in ("examples", "tests", "tests/benchmarks", "src"))]:
+        links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)|(?:src|srcset)=\"([^\":]+)\"", page.read_text())
+        missing = [link for pair in links for link in pair if link and not (page.parent / link).exists()]
+        assert (page, missing) == (page, [])
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    """Its links and anchors are checked, and what it says of the code is made from the code."""
+    build = [
+        "-m",
+        "mkdocs",
+        "build",
+        "--quiet",
+        "--strict",
+        "-f",
+        str(ROOT / "docs" / "mkdocs.yml"),
+        "-d",
+        str(tmp_path),
+    ]
+    run([sys.executable, *build], ROOT)
+    reference, commands = ((tmp_path / "reference" / f"{name}.html").read_text() for name in ("python", "commands"))
+    assert "memory_limit_bytes" in reference
+    assert "--parquet-size" in commands
+    assert not re.search(r":(attr|class|func|meth|mod):<code>", reference)
 
 
 # --- What the scripts of localstack/ answer without starting anything -------------------------------------------------

@@ -35,7 +35,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"maintenance"}),
     frozenset({"write"}),
     frozenset({"publish"}),
-    frozenset({"__main__", "sync", "cli", "spark", "testing"}),
+    frozenset({"__main__", "sync", "cli", "spark"}),
 )
 """From left to right: a module imports from its own layer and from those before it.
 
@@ -47,7 +47,7 @@ DOORS = {"pipelines"}
 """Rooms whose ``__init__`` names classes of rooms to their right, which it imports when they are asked for."""
 FRONT_DOORS = LAYERS[-1]
 FRONT_DOOR_EXCEPTIONS = {("__main__", "cli"), ("cli", "spark")}
-BESIDE_THE_LIBRARY = {"coldparquet_bench": ("cli",), "coldparquet_testing": ("cli", "testing")}
+BESIDE_THE_LIBRARY = {"coldparquet_bench": ("cli",), "coldparquet_testing": ("cli",)}
 """Packages that come with the library, and who in it may import them: the commands ``bench`` and ``demo``."""
 
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")

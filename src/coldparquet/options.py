@@ -217,7 +217,7 @@ class ReadOptions:
     * ``sidecars``: whether plans use sidecars or Parquet footers (True or False).
     * ``sidecar_prefix_bytes``, ``footer_suffix_bytes``: length of the first request for metadata.
 
-    What is skipped, see "Reading less" in the README:
+    What is skipped, see "Reading less" in the documentation:
 
     * ``statistics``: row groups without a matching row (True or False).
     * ``make_constant_columns``: chunks with one value in every row (True or False).

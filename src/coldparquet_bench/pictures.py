@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -49,12 +50,16 @@ def require_matplotlib() -> None:
 
 
 def draw(data: Mapping[str, Any], directory: Path) -> list[Path]:
-    """Draw one picture for all questions, in two colour schemes: time, requests and bytes of every reader."""
+    """Draw one picture for all questions, in two colour schemes: time, requests and bytes of every reader.
+
+    The picture of one question is named after it.
+    """
     require_matplotlib()
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    results: Mapping[str, Any] = data["results"]
+    results: Mapping[str, Any] = {question.partition(": ")[2]: found for question, found in data["results"].items()}
+    name = re.sub(r"\W+", "-", next(iter(results))) if len(results) == 1 else "benchmarks"
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for scheme, (ink, page) in _INKS.items():
@@ -64,7 +69,7 @@ def draw(data: Mapping[str, Any], directory: Path) -> list[Path]:
             rows = figure.subfigures(len(results), 1, height_ratios=heights, squeeze=False)[:, 0]
             for row, (question, of_question) in zip(rows, results.items(), strict=True):
                 _draw_question(row, question, of_question, ink, page)
-            path = directory / f"benchmarks-{scheme}.svg"
+            path = directory / f"{name}-{scheme}.svg"
             figure.savefig(path, facecolor=page, metadata={"Date": None})
             written.append(path)
     return written
@@ -74,7 +79,16 @@ def _draw_question(figure: Any, question: str, results: Mapping[str, Any], ink: 
     figure.set_facecolor(page)
     names = list(results)
     row = 1 / (len(names) + _TITLE_ROWS)
-    figure.suptitle(question, color=ink, x=0.01, y=1 - 0.75 * row, ha="left", va="top", fontsize=10, fontweight="bold")
+    figure.suptitle(
+        question[:1].upper() + question[1:],
+        color=ink,
+        x=0.01,
+        y=1 - 0.75 * row,
+        ha="left",
+        va="top",
+        fontsize=10,
+        fontweight="bold",
+    )
     places = {"left": _NAMES_SHARE, "right": 0.995, "top": 1 - _TITLE_ROWS * row, "bottom": 0, "wspace": 0.1}
     colours = [_OURS if name.startswith(OURS) else _OTHERS for name in names]
     for number, (axes, (label, measure)) in enumerate(

@@ -174,9 +174,9 @@ def test_the_command_prints_tables_and_draws_pictures(tmp_path: Path) -> None:
     redrawn = ["bench", "--redraw", str(tmp_path / "results.json"), "--pictures", str(tmp_path / "redrawn")]
     assert CliRunner().invoke(app, redrawn).exit_code == 0
     for scheme in ("light", "dark"):
-        drawn = (tmp_path / "pictures" / f"benchmarks-{scheme}.svg").read_text()
-        assert "W7" in drawn
-        assert (tmp_path / "redrawn" / f"benchmarks-{scheme}.svg").read_text() == drawn
+        drawn = (tmp_path / "pictures" / f"three-of-1-000-columns-{scheme}.svg").read_text()
+        assert "Three of 1,000 columns" in drawn
+        assert (tmp_path / "redrawn" / f"three-of-1-000-columns-{scheme}.svg").read_text() == drawn
 
 
 def test_the_command_indexes_small_files(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
+from coldparquet.maintenance.verify import verify_table
 from coldparquet.records import replace
 from coldparquet.storage.checked import read_whole
 from coldparquet.storage.memory import MemoryStore
@@ -76,6 +77,19 @@ async def test_an_indexed_lake_is_planned_without_footers(index: str | None) -> 
         assert await table.scan().count() == DAYS * FILES * 50
         assert await table.scan(where="date >= '2024-03-08'").count() == 200
         assert not [entry for entry in table.request_log if "parquet" in entry.path]
+
+
+async def test_a_fresh_index_is_found_right_and_an_entry_of_another_file_is_told() -> None:
+    async def problems() -> dict[str, list[str]]:
+        verified = await verify_table("lake", store=store)
+        found = {one.name: [finding.kind for finding in one.findings] for one in verified.partitions}
+        return {name: kinds for name, kinds in found.items() if kinds}
+
+    store = await lake()
+    await index_table("lake", store=store)
+    assert await problems() == {}
+    await store.put(f"lake/{name_of(5, 0)}", file_of(5, 3), overwrite=True)
+    assert await problems() == {name_of(5, 0): ["CatalogueNotUsed"]}
 
 
 async def test_what_is_new_or_replaced_is_read_by_its_footer_until_the_next_index() -> None:

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
-TOLERATED_WARNINGS = (
-    # PySpark 4.3 says so whenever it hands rows to pandas, or takes an Arrow function; pandas 3 is what we are tested with.
-    "ignore:PySpark does not yet fully support pandas:FutureWarning",
-)
 
 
 @pytest.fixture(scope="session")
@@ -82,11 +78,3 @@ async def store(tmp_path: Path) -> Path:
 def server(store: Path) -> Iterator[ColdStoreServer]:
     with ColdStoreServer(store) as running:
         yield running
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tolerate what PySpark itself warns of; pytest hands over the tests of all folders."""
-    for item in items:
-        if item.path.parent == HERE:
-            for warning in TOLERATED_WARNINGS:
-                item.add_marker(pytest.mark.filterwarnings(warning))

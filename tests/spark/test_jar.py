@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -53,8 +54,18 @@ def test_a_filter_that_spark_leaves_to_us_is_known_or_ends_the_query(server: Col
     assert reader_of(told(server, filters=exact(UNKNOWN, is_exact=False))).partitions()
 
 
+def test_the_names_that_java_and_python_share_are_the_same() -> None:
+    in_java, in_python = (
+        {name for source in found for name in re.findall(r'"(coldparquet\.[a-z]+)"', source.read_text())}
+        for found in ((ROOT / "src/jvm").rglob("*.java"), (ROOT / "src/coldparquet/spark").glob("*.py"))
+    )
+    assert in_java == {"coldparquet.pushed", "coldparquet.meaning", "coldparquet.timestamp", "coldparquet.rows"}
+    assert in_java <= in_python
+
+
 def test_columns_say_how_they_compare(server: ColdStoreServer) -> None:
-    meanings = {field.name: field.metadata["coldparquet.meaning"] for field in told(server).schema()}
+    schema = told(server).schema()
+    meanings = {field.name: field.metadata["coldparquet.meaning"] for field in schema}
     assert meanings == {"ts": "same", "symbol": "text", "price": "floating", "venue": "text"}
     assert all(not field.metadata for field in remote(server).schema())
 

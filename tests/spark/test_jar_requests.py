@@ -120,6 +120,26 @@ def test_a_query_costs_what_it_needs(name: str, ours: DataFrame, native: DataFra
     assert found == in_any_order(collected(ask(native)))
 
 
+def test_spark_knows_how_much_a_scan_reads_and_broadcasts_what_is_little(
+    ours: DataFrame, store: ColdStoreServer
+) -> None:
+    def estimate(frame: DataFrame) -> tuple[int, int]:
+        scan = frame._jdf.queryExecution().optimizedPlan().collectLeaves().head()
+        rows = scan.scan().estimateStatistics().numRows().getAsLong()
+        return rows, int(str(scan.stats().sizeInBytes()))
+
+    prices = ours.select("timestamp", "price")
+    assert estimate(prices) == (DAYS * ROWS, DAYS * ROWS * 24)
+    three_days = prices.where(THREE_DAYS)
+    assert estimate(three_days) == (3 * ROWS, 3 * ROWS * 24)
+    assert estimate(of_day(ours, "2025-02-01")) == (ROWS, ROWS * 24)
+    assert estimate(three_days.where("price > 3").limit(7))[0] == 7
+    assert estimate(prices.where("timestamp < '2025-01-01'"))[0] == 0
+    assert not asked(store)[0]
+    joined = three_days.alias("few").join(ours.alias("all"), F.expr("few.timestamp = all.timestamp"))
+    assert "BroadcastHashJoin" in joined._jdf.queryExecution().executedPlan().toString()
+
+
 def test_a_join_by_time_reads_the_days_that_its_other_side_has(
     spark_with_jar: SparkSession, ours: DataFrame, native: DataFrame, store: ColdStoreServer, tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import runpy
 import subprocess
 import sys
@@ -11,17 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.spark_sessions import ROOT
+from tests.support.pages import ROOT, blocks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.spark
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = [
-    block for block in re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE) if "pyspark" in block
-]
+BLOCKS = [block for block in blocks("python") if "pyspark" in block]
 EXAMPLES = sorted((ROOT / "examples").glob("spark_*.py"))
 
 
@@ -48,7 +44,7 @@ def test_example_runs(
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("block", BLOCKS)
-def test_block_of_the_readme_runs(block: str, trades: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_block_of_a_page_runs(block: str, trades: Path, capfd: pytest.CaptureFixture[str]) -> None:
     # Spark's workers do not follow a change of the working directory.
     exec(block.replace('"trades"', f'"{trades}"').replace('"btc"', f'"{trades.parent / "btc"}"'), {})  # noqa: S102
     assert capfd.readouterr().out.strip()

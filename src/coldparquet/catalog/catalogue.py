@@ -172,6 +172,13 @@ class Catalogue:
         is_pinned = packed_etag is not None and packed_etag == self._versions.lasting_etag(location.data_path)
         return is_pinned or location.committed_size_bytes is not None
 
+    def rows_at_hand(self, location: PartitionLocation) -> int | None:
+        """Return the rows of a partition by its entry, which may be stale; None without one. No request."""
+        index = self.file.index
+        if index is None or not self._may_count(location):
+            return None
+        return int(index.row_counts[index.entry_of[location.name]])
+
     def has_entry(self, location: PartitionLocation) -> bool:
         """Tell whether there is an entry of a partition that may be of its state."""
         return self._may_count(location)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from coldparquet.catalog.discovery import (
@@ -12,6 +13,7 @@ from coldparquet.catalog.discovery import (
     raise_what_is_missing,
 )
 from coldparquet.catalog.findings import Finding, finding_of_error
+from coldparquet.catalog.hive_keys import with_key_columns
 from coldparquet.catalog.packed import CATALOGUE_FILE
 from coldparquet.catalog.pages import look_up_pages_file
 from coldparquet.catalog.partition import look_up_sidecar, shorter_than_committed
@@ -24,6 +26,7 @@ from coldparquet.errors import (
     NotFoundError,
     ObjectChangedError,
 )
+from coldparquet.format.blooms import sidecar_in_memory
 from coldparquet.format.fetch import FooterFetch
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar, verify_chain
@@ -53,8 +56,8 @@ class PackedEntry:
     """Its bloom filters; None unless they were read."""
 
 
-def compare_with_packed(sidecar: Sidecar | None, entry: PackedEntry | None) -> tuple[Finding, ...]:
-    """Compare the snapshot of a partition's sidecar with its entry in the catalogue."""
+def compare_with_packed(sidecar: Sidecar, entry: PackedEntry | None) -> tuple[Finding, ...]:
+    """Compare a partition's entry in the catalogue with its sidecar or, without one, with what its footer says."""
     packed = None if entry is None else entry.lookup
     if packed is None or (packed.sidecar is None and packed.problem is None):
         return ()
@@ -62,8 +65,8 @@ def compare_with_packed(sidecar: Sidecar | None, entry: PackedEntry | None) -> t
         message = f"its entry in {CATALOGUE_FILE} is not used: {packed.problem}"
         return (Finding(severity="warning", kind="CatalogueNotUsed", message=message, remedy=PACK_AGAIN),)
     # The checksum covers all that a snapshot says.
-    if sidecar is None or packed.sidecar.footer.checksum != sidecar.footer.checksum:
-        message = f"its entry in {CATALOGUE_FILE}, by which readers plan, is not the sidecar that lies beside the Parquet file"
+    if packed.sidecar.footer.checksum != sidecar.footer.checksum:
+        message = f"its entry in {CATALOGUE_FILE}, by which readers plan, does not describe its Parquet file as the file and its sidecar do"
         return (Finding(severity="error", kind="CatalogueDiffers", message=message, remedy=PACK_AGAIN),)
     return ()
 
@@ -151,12 +154,16 @@ class Verification:
             if self._location.sidecar_path is not None:
                 self._state = lookup.state
             self.findings += await asyncio.to_thread(_sidecar_problems, lookup, self._location, self._write_anew)
-            self.findings += compare_with_packed(lookup.sidecar, self._packed)
+            if lookup.sidecar is not None:
+                self.findings += compare_with_packed(lookup.sidecar, self._packed)
             fetch, sidecar = await self._footer(lookup.sidecar)
             self._size_bytes, self.footer = fetch.size_bytes, fetch.footer
             self.findings += self._file_problems(fetch)
             self._check = await asyncio.to_thread(self._check_metadata, fetch, sidecar, pages.data)
             self.findings += self._check.findings
+            if lookup.sidecar is None and self._packed is not None:
+                described = await asyncio.to_thread(self._described, fetch)
+                self.findings += compare_with_packed(described, self._packed)
             if self._deep:
                 packed_blooms = None if self._packed is None else self._packed.blooms
                 self._data = await check_data(self._store, self._location, self._check, packed_blooms=packed_blooms)
@@ -243,9 +250,14 @@ class Verification:
         )
         if directory is not None:
             return check
-        # No name states a time range, which the file's own order would prune by.
-        others = tuple(finding for finding in check.findings if finding.kind != "NoDesignatedTimestamp")
+        # All advice is to compact, which works on partition directories alone.
+        others = tuple(finding for finding in check.findings if finding.severity != "advice")
         return replace(check, findings=others)
+
+    def _described(self, fetch: FooterFetch) -> Sidecar:
+        """Describe a file by its footer and its keys, as readers do that find no sidecar."""
+        footer = parse_footer(fetch.footer, path=self._location.data_path, offset=fetch.footer_offset)
+        return sidecar_in_memory(footer, partial(with_key_columns, keys=self._location.keys))
 
     def _file_problems(self, fetch: FooterFetch) -> list[Finding]:
         findings = []

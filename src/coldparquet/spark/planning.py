@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from coldparquet.table_scan import Scan
 
 
+_MOST_STRETCHES = 512
+"""Stretches of time whose rows the schema of a table tells; Spark keeps the schema, and logs it."""
+
 _PATTERN_CHARACTERS = frozenset("*?[")
 _WEB_SCHEMES = ("http", "https")
 
@@ -207,19 +210,47 @@ async def schema_and_plan(options: SourceOptions) -> tuple[StructType, EarlyPlan
     tables = await opened_tables(options)
     schema = schema_of(tables, options)
     if options.pushed is not None:  # each of its scans asks for other rows
-        return _with_meanings(schema, tables[0], options), None
+        return _described(schema, tables, options), None
     return schema, await _plan_early(options, schema, tables)
 
 
-def _with_meanings(schema: StructType, table: Table, options: SourceOptions) -> StructType:
-    """Tell coldparquet's jar how columns compare, and which is the designated timestamp. No request."""
-    scan = table.scan(schema.names, options=options.read_options)
+def _described(schema: StructType, tables: Sequence[Table], options: SourceOptions) -> StructType:
+    """Tell coldparquet's jar how columns compare, which is the designated timestamp, and when there are how many rows. No request."""
+    scan = tables[0].scan(schema.names, options=options.read_options)
     meanings = ColumnMeanings.of(scan.schema, schema)
     for field, column in zip(schema, scan.question.output_columns, strict=True):
         field.metadata = {"coldparquet.meaning": meanings.by_name[field.name].value}
         if column.index == scan.question.snapshot.designated_timestamp:
             field.metadata["coldparquet.timestamp"] = "true"
+    stretches = _rows_in_time(tables)
+    if stretches is not None and len(schema):
+        schema[0].metadata["coldparquet.rows"] = json.dumps(stretches)
     return schema
+
+
+def _rows_in_time(tables: Sequence[Table]) -> list[tuple[int | None, int | None, int]] | None:
+    """Count rows in stretches of time: first and last microsecond, None for any; None if the rows of a partition are unknown.
+
+    At most :data:`_MOST_STRETCHES` for each table. By ``_txn`` or the catalogue, so a stale entry may miscount.
+    """
+    found: list[tuple[int | None, int | None, int]] = []
+    for table in tables:
+        catalogue = table.scan().question.snapshot.catalogue
+        partitions = table.partitions
+        rows = [one.rows if one.rows is not None else catalogue.rows_at_hand(one.location) for one in partitions]
+        size = -(-len(rows) // _MOST_STRETCHES) or 1
+        for start in range(0, len(rows), size):
+            times = [one.time_range_ns for one in partitions[start : start + size]]
+            counts = [count for count in rows[start : start + size] if count is not None]
+            if len(counts) < len(times):
+                return None
+            known = [time for time in times if time is not None]
+            if len(known) < len(times):
+                found.append((None, None, sum(counts)))
+            else:
+                first, stop = min(time[0] for time in known), max(time[1] for time in known)
+                found.append((first // 1000, (stop - 1) // 1000, sum(counts)))
+    return found
 
 
 async def _plan_early(options: SourceOptions, schema: StructType, tables: tuple[Table, ...]) -> EarlyPlan | None:

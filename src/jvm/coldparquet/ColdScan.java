@@ -16,13 +16,15 @@ import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** One scan: that of a Python source of its own, which is told what was pushed, and what joins have found meanwhile. */
-final class ColdScan implements SupportsRuntimeV2Filtering {
+final class ColdScan implements SupportsRuntimeV2Filtering, SupportsReportStatistics {
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private final StructType schema;
@@ -32,12 +34,13 @@ final class ColdScan implements SupportsRuntimeV2Filtering {
     private final Filters filters;
     private final String description;
     private final Object same;
+    private final Statistics estimate;
     private Scan python;
     private Batch batch;
 
     ColdScan(
-        StructType schema, CaseInsensitiveStringMap options, Filters filters, List<Map<String, Object>> told, Integer limit,
-        List<Map<String, Object>> aggregates, List<Predicate> shown) {
+        StructType described, StructType schema, CaseInsensitiveStringMap options, Filters filters,
+        List<Map<String, Object>> told, Integer limit, List<Map<String, Object>> aggregates, List<Predicate> shown) {
         this.schema = schema;
         this.options = options;
         this.filters = filters;
@@ -48,6 +51,7 @@ final class ColdScan implements SupportsRuntimeV2Filtering {
         description = "coldparquet PushedFilters: " + shown + (limit == null ? "" : ", PushedLimit: " + limit)
             + (aggregates == null ? "" : ", PushedAggregates: " + List.of(schema.fieldNames()))
             + ", ReadSchema: " + schema.simpleString();
+        estimate = new Estimate(described, schema, filters, told, limit, aggregates != null);
         same = List.of(schema, tell().asCaseSensitiveMap());
     }
 
@@ -97,6 +101,11 @@ final class ColdScan implements SupportsRuntimeV2Filtering {
     @Override
     public StructType readSchema() {
         return schema;
+    }
+
+    @Override
+    public Statistics estimateStatistics() {
+        return estimate;
     }
 
     @Override

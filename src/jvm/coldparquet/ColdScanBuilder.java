@@ -27,6 +27,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /** Collects what Spark asks of one scan: filters first, then aggregates or columns, then a limit. */
 final class ColdScanBuilder
     implements SupportsPushDownV2Filters, SupportsPushDownAggregates, SupportsPushDownRequiredColumns, SupportsPushDownLimit {
+    private final StructType described;
     private final StructType all;
     private final CaseInsensitiveStringMap options;
     private final Filters filters;
@@ -39,6 +40,7 @@ final class ColdScanBuilder
     private Integer limit;
 
     ColdScanBuilder(StructType described, StructType schema, CaseInsensitiveStringMap options) {
+        this.described = described;
         all = schema;
         required = schema;
         filters = new Filters(described);
@@ -137,6 +139,6 @@ final class ColdScanBuilder
 
     @Override
     public Scan build() {
-        return new ColdScan(required, options, filters, told, limit, aggregates, pushed);
+        return new ColdScan(described, required, options, filters, told, limit, aggregates, pushed);
     }
 }

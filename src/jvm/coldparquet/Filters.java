@@ -142,6 +142,15 @@ final class Filters {
         return true;
     }
 
+    /** What a tree compares the designated timestamp with, in microseconds; null for every other tree. */
+    Long microsOfTimestamp(Map<?, ?> tree) {
+        if (!(tree.get("column") instanceof String column) || !metadata(column).contains(TIMESTAMP)) return null;
+        List<?> values = (List<?>) tree.get("values");
+        if (values.size() != 1 || !(values.get(0) instanceof Map<?, ?> value)) return null;
+        Object micros = value.containsKey("timestamp") ? value.get("timestamp") : value.get("timestamp_ntz");
+        return micros instanceof Long found ? found : null;
+    }
+
     /** Whether metadata counts the nulls of a column as Spark does. */
     boolean knowsNulls(String column) {
         return Set.of("same", "text", "cut", "floating").contains(meaning(column))
