@@ -141,8 +141,8 @@ def hint_on_dates(predicate: Predicate, fields: Mapping[str, BoundField]) -> str
                 continue
         if fields[column].type.arrow.name != "timestamp":
             continue
-        for value in values:
-            text = str(value) if isinstance(value, str | date) and not isinstance(value, datetime) else ""
+        for given in values:
+            text = str(given) if isinstance(given, str | date) and not isinstance(given, datetime) else ""
             period = _PERIODS.get(len(text))
             if period is not None and (instant := parse_instant(text)) is not None:
                 return (
