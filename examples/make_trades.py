@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["coldparquet"]
 # ///
-"""Make a small table of trades with sidecars, for the other examples: python examples/make_trades.py [DIRECTORY]."""
+"""Make a small table of trades with sidecars, for the other examples: python examples/make_trades.py [DIRECTORY] [--plain]."""
 
 import asyncio
 import sys
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from coldparquet.write import WriteOptions, write_partition
 
@@ -48,12 +49,18 @@ def make_day(day: datetime) -> pa.Table:
 
 
 async def main() -> None:
-    directory = Path(sys.argv[1] if len(sys.argv) > 1 else "trades")
+    given = [argument for argument in sys.argv[1:] if argument != "--plain"]
+    directory, is_plain = Path(given[0] if given else "trades"), "--plain" in sys.argv
     for number in range(3):
         day = datetime(2024, 3, 1, tzinfo=UTC) + timedelta(days=number)
         partition = directory / f"{day:%Y-%m-%d}.1"
         if partition.exists():  # made by an earlier run; partitions are never replaced
             print(f"{partition}: kept")
+            continue
+        if is_plain:  # as other writers leave them
+            partition.mkdir(parents=True)
+            pq.write_table(make_day(day), partition / "data.parquet", sorting_columns=[pq.SortingColumn(0)])
+            print(f"{partition}: {ROWS_PER_DAY:,} rows")
             continue
         written = await write_partition(partition, make_day(day), timestamp="ts", options=OPTIONS)
         print(f"{partition}: {written.row_count:,} rows, {written.parquet_size_bytes:,} bytes, with its sidecar")

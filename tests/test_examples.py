@@ -30,10 +30,11 @@ EXAMPLES = sorted(ROOT.glob("examples/[0-9]*.py"))
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working directory that holds the tables ``trades`` and ``quotes``."""
+    """A working directory that holds the tables ``trades``, ``quotes`` and ``days``."""
     directory = tmp_path_factory.mktemp("examples")
     shutil.copytree(ROOT / "tests" / "golden" / "questdb" / "o3_in_place" / "table", directory / "quotes")
     run([sys.executable, str(ROOT / "examples" / "make_trades.py")], directory)
+    run([sys.executable, str(ROOT / "examples" / "make_trades.py"), "days", "--plain"], directory)
     return directory
 
 

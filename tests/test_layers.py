@@ -30,7 +30,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"table", "opening"}),
     frozenset({"follow"}),
     frozenset({"dataset"}),
-    frozenset({"polars", "duckdb"}),
+    frozenset({"polars", "duckdb", "dask", "ray"}),
     frozenset({"pipelines", "report"}),
     frozenset({"maintenance"}),
     frozenset({"write"}),
@@ -39,7 +39,7 @@ LAYERS: tuple[frozenset[str], ...] = (
 )
 """From left to right: a module imports from its own layer and from those before it.
 
-So the core, up to ``duckdb``, never imports the tools: what writes, the jobs over whole lakes, Spark.
+So the core, up to ``ray``, never imports the tools: what writes, the jobs over whole lakes, Spark.
 """
 
 FORBIDDEN_PAIRS = {("decode", "storage"), ("storage", "format"), ("maintenance", "report"), ("publish", "report")}

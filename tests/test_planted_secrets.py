@@ -23,7 +23,7 @@ from coldparquet.errors import ColdParquetError
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.verify import verify_table
-from coldparquet.report import html_report, scan_report, svg_waterfall
+from coldparquet.report import html_report, scan_report
 from coldparquet.table import Table
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
 from coldparquet_testing.simulator.faults import FaultKind, FaultRule
@@ -135,7 +135,8 @@ async def read_everything(table: Table, seen: Seen) -> None:
     await scan.count()
     seen.add(scan.stats, scan.request_log, table.request_log)
     report = scan_report(scan, plan=plan, records=table.request_log)
-    seen.texts += [repr(report), html_report(report), svg_waterfall(report.records)]
+    seen.texts += [repr(report), html_report(report), report.document(".svg")]
+    seen.texts += [thing._repr_html_() for thing in (table, scan, plan, scan.stats)]
     pieces = await scan.pieces(2)
     seen.add(pieces, *pieces)
     for piece in pieces:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
+from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.format.parquet_thrift import FileMetaData
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.maintenance.index import index_table
@@ -471,3 +473,78 @@ def test_errors_arrive_as_they_are(partition_path: Path) -> None:
         cp.sync.open_partition(partition_path / "nowhere")
     with cp.sync.open_partition(partition_path) as table, pytest.raises(cp.errors.InvalidInputError, match="'y'"):
         table.scan(["y"])
+
+
+async def test_a_date_that_matches_nothing_is_told_once_what_to_type(caplog: pytest.LogCaptureFixture) -> None:
+    noon = datetime(2024, 3, 1, 12)  # noqa: DTZ001 - as the file has it
+    times = pa.array([noon, noon + timedelta(hours=1)], pa.timestamp("us"))
+    store = await store_of({"t/2024-03-01/data.parquet": parquet({"ts": times, "x": [1, 2]})})
+    advice = "write ts in '2024-03-01' (SQL text, no parentheses)"
+    async with cp.open_table("t", store=store) as table:
+        for where in ("ts = '2024-03-01'", "ts in ('2024-03-01')", cp.col("ts") == noon.date()):
+            caplog.clear()
+            scan = table.scan(where=where)
+            assert advice in " ".join((await scan.plan()).explain().split())
+            assert (await scan.count(), (await scan.to_arrow()).num_rows, caplog.records[1:]) == (0, 0, [])
+            assert caplog.messages[0].startswith(
+                "t: no row matches, and ts is compared with the instant 2024-03-01T00:00:00Z"
+            )
+            assert advice in caplog.messages[0]
+        caplog.clear()
+        assert (await table.scan(where="ts = '2024-03-01' and x > 1").to_arrow()).num_rows == 0
+        assert len(caplog.messages) == 1
+        caplog.clear()
+        assert await table.scan(where="ts in '2024-03-01'").count() == 2
+        assert advice not in (await table.scan(where="ts != '2024-03-01'").plan()).explain()
+        for where in ("x = 7", "ts = '2024-03-01T11:00'", "ts in '2024-03-02'", cp.col("ts") == noon.replace(hour=0)):
+            assert (await table.scan(where=where).to_arrow()).num_rows == 0
+        assert await table.scan(where="ts = '2024-03-01'", limit=0).count() == 0
+        assert caplog.records == []
+
+
+def test_an_error_about_a_call_comes_from_the_call(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"price": [1.0]}), tmp_path / "data.parquet")
+    with cp.sync.open_table(tmp_path / "data.parquet") as table:
+        calls: list[Callable[[], Any]] = [
+            lambda: table.scan(["prize"]),
+            lambda: table.scan(where="price = ="),
+            lambda: table.scan().min("prize"),
+            lambda: table.scan(options=cp.ReadOptions(max_bytes=1)).to_arrow(),
+            lambda: cp.sync.open_table(tmp_path / "nowhere"),
+            lambda: cp.sync.open_table([tmp_path]),  # type: ignore[arg-type]
+            lambda: cp.sync.run(index_table(str(tmp_path / "nowhere"))),
+        ]
+        for call in calls:
+            with pytest.raises(ColdParquetError) as caught:
+                call()
+            of_ours = [frame for frame in traceback.extract_tb(caught.tb) if "coldparquet/" in frame.filename]
+            assert len(of_ours) == 1, caught.value
+            assert caught.value.__suppress_context__
+    with pytest.raises(InvalidInputError, match=r"such as run\(index_table\('trades'\)\), and was given a int"):
+        cp.sync.run(3)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match=r"url is a list; needed: one path .* open_partitions\(url, names\)"):
+        cp.open_table(["a", "b"])  # type: ignore[arg-type]
+
+
+def test_blocking_calls_are_explained_where_they_are() -> None:
+    for twin in (cp.sync.Scan, cp.sync.Table):
+        for name in vars(twin):
+            text = inspect.getdoc(getattr(twin, name))
+            assert name.startswith("_") or (text and "async with" not in text and ".table_scan." not in text), name
+    for function in (cp.sync.open_table, cp.sync.open_partition, cp.sync.open_partitions, cp.sync.write_table):
+        text = str(inspect.getdoc(function))
+        assert "Requests:" in text
+        assert "async" not in text
+    assert "memory_limit_bytes" in str(inspect.getdoc(cp.sync.Scan.batches))
+
+
+async def test_what_needs_another_package_says_so_before_it_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await store_of({"t/2024-03-01/data.parquet": parquet({"x": [1]})})
+    monkeypatch.setattr("coldparquet.table_scan.find_spec", lambda _name: None)
+    async with cp.open_table("t", store=store) as table:
+        scan = table.scan()
+        for name in ("pandas", "polars"):
+            with pytest.raises(UnsupportedError, match=f"needs the package {name}: pip install {name}") as caught:
+                await getattr(scan, f"to_{name}")()
+            assert caught.value.kind == "MissingPackage"
+        assert scan.stats.request_count == 0

@@ -107,6 +107,10 @@ async def test_a_condition_does_not_change_which_rows_are_done(tmp_path: Path) -
     async with job.running() as follower:
         steps = [await job.step(follower, StepLimit(rows=4)) for _ in range(4)]
     assert steps == [[3], [4, 6, 7], [8, 9], []]
+    async with cp.open_table(str(table.directory)) as opened:
+        rows = FollowedRows(columns=("number",), where="number > 1 or ts < now()")
+        with pytest.raises(InvalidInputError, match=r"depends on now\(\).* write a fixed time"):
+            TableFollower(opened, rows, on_change="error", options=cp.ReadOptions())
 
 
 async def test_rewritten_partitions_stop_the_job_or_come_again(tmp_path: Path) -> None:

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from coldparquet import dask as dask
     from coldparquet import duckdb as duckdb
     from coldparquet import errors, pieces, sync
     from coldparquet import polars as polars
+    from coldparquet import ray as ray
     from coldparquet.archive.restore import RestoreTicket
     from coldparquet.catalog.caches import clear_caches
     from coldparquet.errors import ColdParquetError
@@ -56,7 +58,7 @@ __all__ = [
     "write_table",
 ]
 
-_SUBMODULES = frozenset({"duckdb", "errors", "pieces", "polars", "sync"})
+_SUBMODULES = frozenset({"dask", "duckdb", "errors", "pieces", "polars", "ray", "sync"})
 """``import *`` leaves out those that need a package of the caller's choice."""
 
 _MODULES = {

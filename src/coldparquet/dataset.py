@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from coldparquet.concurrency import background
-from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.expressions.predicate import ARROW, DUCKDB, Translation, expression_for_arrow, translate
 from coldparquet.expressions.tree import UnknownTreeError, columns_of, read_tree
 from coldparquet.plan.columns import unknown_column
@@ -85,8 +85,13 @@ class EngineTable:
     def batches(self, scan: Scan, *, slow_start: bool = True) -> Iterator[pa.RecordBatch]:
         """Stream the rows, the first ones alone: engines may stop at any batch."""
         schema = self.seen(scan.schema)
-        for batch in blocking_batches(scan.batches(slow_start=slow_start)):
-            yield batch if batch.schema.equals(schema) else batch.cast(schema)
+        try:
+            for batch in blocking_batches(scan.batches(slow_start=slow_start)):
+                yield batch if batch.schema.equals(schema) else batch.cast(schema)
+        except ColdParquetError as error:
+            if self._dialect is not DUCKDB:
+                raise
+            raise error.with_traceback(None) from None  # Arrow hands DuckDB the traceback as text
 
     def seen(self, schema: pa.Schema) -> pa.Schema:
         """Return columns with the types of the engine."""
@@ -131,11 +136,11 @@ class TableScanner:
         self._table = table
         self._columns = table.schema.names if columns is None else columns
         found = table.translate(expression)
-        self._rest = None if found.is_exact or expression is None else table.for_arrow(expression)
-        self._scan = table.scan(self._needed(), found.predicate, batch_rows=batch_rows)
+        self.rest = None if found.is_exact or expression is None else table.for_arrow(expression)
+        self.scan = table.scan(self._needed(), found.predicate, batch_rows=batch_rows)
 
     def __repr__(self) -> str:
-        return f"<TableScanner of {self._scan!r}>"
+        return f"<TableScanner of {self.scan!r}>"
 
     @property
     def dataset_schema(self) -> pa.Schema:
@@ -179,8 +184,8 @@ class TableScanner:
 
     def count_rows(self) -> int:
         """Count the rows. Requests: metadata alone where that decides; see :meth:`coldparquet.table_scan.Scan.count`."""
-        if self._rest is None:
-            return background.run(self._scan.count())
+        if self.rest is None:
+            return background.run(self.scan.count())
         return sum(batch.num_rows for batch in self._reader(slow_start=False))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -189,7 +194,7 @@ class TableScanner:
     def _needed(self) -> list[str]:
         """Return the columns to read: those of the result, and those of a filter that pyarrow applies."""
         schema = self._table.schema
-        expressions = [] if self._rest is None else [self._rest]
+        expressions = [] if self.rest is None else [self.rest]
         if isinstance(self._columns, Mapping):
             expressions += self._columns.values()
             chosen = []
@@ -204,20 +209,20 @@ class TableScanner:
         return list(dict.fromkeys([*chosen, *(name for name in schema.names if name in more)]))
 
     def _reader(self, *, slow_start: bool) -> pa.RecordBatchReader:
-        batches = self._table.batches(self._scan, slow_start=slow_start)
+        batches = self._table.batches(self.scan, slow_start=slow_start)
         if (
-            self._rest is None
+            self.rest is None
             and not isinstance(self._columns, Mapping)
-            and list(self._columns) == self._scan.schema.names
+            and list(self._columns) == self.scan.schema.names
         ):
-            return pa.RecordBatchReader.from_batches(self._table.seen(self._scan.schema), batches)
+            return pa.RecordBatchReader.from_batches(self._table.seen(self.scan.schema), batches)
         return self._finished(batches).to_reader()
 
     def _finished(self, batches: Iterator[pa.RecordBatch]) -> ds.Scanner:
         """Leave the rest to pyarrow."""
-        reader = pa.RecordBatchReader.from_batches(self._table.seen(self._scan.schema), batches)
+        reader = pa.RecordBatchReader.from_batches(self._table.seen(self.scan.schema), batches)
         columns: Any = self._columns
-        return ds.Scanner.from_batches(reader, columns=columns, filter=self._rest)
+        return ds.Scanner.from_batches(reader, columns=columns, filter=self.rest)
 
 
 class TableFragment:

@@ -5,8 +5,8 @@
     con.sql("SELECT max(price) FROM trades WHERE ts >= '2024-03-01' AND symbol = 'BTC'")
 
 DuckDB 1 pushes comparisons of one column with literals, IN, and prefixes. IS NULL, booleans, decimals, OR over several columns
-and LIMIT it applies itself. ``EXPLAIN`` shows what is pushed as filters of an ARROW_SCAN. Our errors arrive as DuckDB's, with
-our text in theirs.
+and LIMIT it applies itself, and it reads the first column to count rows. ``EXPLAIN`` shows what is pushed as filters of an
+ARROW_SCAN. Our errors arrive as DuckDB's, with our text in theirs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Packages that import what they offer only once it is used: one name does not cost the modules of all."""
+"""Imports that wait until they are needed: names of packages, and pages about objects of the core."""
 
 from __future__ import annotations
 
@@ -27,3 +27,13 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
         return sorted({*vars(sys.modules[package]), *modules})
 
     return get, names
+
+
+class ShownInNotebooks:
+    """An object that notebooks show as HTML. ``coldparquet.report``, which the core does not import, is loaded then."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        shown: str = import_module("coldparquet.report.cells").html_of(self)
+        return shown

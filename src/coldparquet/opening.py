@@ -157,7 +157,7 @@ def open_table(
         StorageError: The table files kept changing while they were read.
     """
     return Opening(
-        os.fspath(url),
+        _path_of(url),
         storage_options=storage_options,
         options=options,
         store_options=store_options,
@@ -184,7 +184,7 @@ def open_partition(
     Args and errors are those of :func:`open_table`.
     """
     return Opening(
-        os.fspath(url),
+        _path_of(url),
         storage_options=storage_options,
         options=options,
         store_options=store_options,
@@ -233,13 +233,24 @@ def open_partitions(  # noqa: PLR0913 - those of open_table, and names
             are those of :func:`open_table`.
     """
     return Opening(
-        os.fspath(url),
+        _path_of(url),
         storage_options=storage_options,
         options=options,
         store_options=store_options,
         store=store,
         partitions=_checked_names(names),
     )
+
+
+def _path_of(url: object) -> str:
+    if isinstance(url, str | os.PathLike):
+        return os.fspath(url)
+    several = (
+        "; for several partitions of one table there is open_partitions(url, names)"
+        if isinstance(url, Iterable)
+        else ""
+    )
+    raise InvalidInputError(f"url is a {type(url).__name__}; needed: one path or URL of a table{several}")
 
 
 def _checked_names(names: Iterable[str]) -> tuple[str, ...]:

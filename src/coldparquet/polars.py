@@ -4,13 +4,16 @@
     lf.filter(pl.col("symbol") == "BTC").select("ts", "price").collect()
 
 Filters say what need not be read, and Polars filters the rest again: its expressions do not tell all that they mean, such as
-what ``is_in`` does with NULL. A resolver of Polars 2 would show our plan in ``explain()``, but window functions and row
-indexes panic with any resolver in Polars 2.1.
+what ``is_in`` does with NULL; so it also asks for the columns of its filters. It asks for a number of rows as for the first
+column, so that ``scan().count()`` of a table is cheaper. A resolver of Polars 2 would show our plan in ``explain()``, but
+window functions and row indexes panic with any resolver in Polars 2.1; it names the table.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -23,9 +26,9 @@ from coldparquet.dataset import EngineTable
 from coldparquet.errors import UnsupportedError
 from coldparquet.expressions.predicate import POLARS
 from coldparquet.opening import open_table
+from coldparquet.storage.urls import shown_url
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Mapping
 
     from coldparquet.options import ReadOptions, StoreOptions
@@ -80,7 +83,9 @@ class _Source:
 
     def lazy(self) -> pl.LazyFrame:
         """Return the frame."""
-        return register_io_source(self.rows, schema=self.schema, is_pure=True)
+        names = {"explain_name": "coldparquet", "explain_detail": shown_url(os.fspath(self._url))}
+        known: Any = {name: text for name, text in names.items() if name in signature(register_io_source).parameters}
+        return register_io_source(self.rows, schema=self.schema, is_pure=True, **known)
 
     def schema(self) -> pl.Schema:
         """Return columns and types. Opens the table."""

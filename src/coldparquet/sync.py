@@ -2,36 +2,44 @@
 
 One event loop runs in a background thread and does all of the work; the classes here hand each call over to it and
 wait. A call from within that loop would wait for itself and is refused. What has no blocking form of its own goes through
-:func:`run`: ``cp.sync.run(index_table("trades"))``.
+:func:`run`: ``cp.sync.run(index_table("trades"))``. An error about a call itself comes without the frames of the library.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Awaitable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
 from coldparquet import opening as asynchronous
 from coldparquet.concurrency import background
-from coldparquet.errors import InvalidInputError
+from coldparquet.errors import (
+    AccessError,
+    ArchivedObjectError,
+    BudgetExceededError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedError,
+)
 from coldparquet.scan.stream import blocking_batches
 from coldparquet.table_scan import Scan as AsyncScan
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+    from pathlib import Path
     from types import TracebackType
 
     import polars as pl
     import pyarrow.compute as pc
 
     from coldparquet.catalog.partition import Partition
-    from coldparquet.concurrency import Result
     from coldparquet.dataset import TableDataset
+    from coldparquet.expressions.where import Where
     from coldparquet.options import ReadOptions, StoreOptions
-    from coldparquet.plan.where import Where
     from coldparquet.scan.stats import ScanStatistics
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.log import RequestRecord
@@ -43,18 +51,76 @@ if TYPE_CHECKING:
 
 
 Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
-def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
+_ABOUT_THE_CALL = (
+    InvalidInputError,
+    NotFoundError,
+    AccessError,
+    ArchivedObjectError,
+    BudgetExceededError,
+    UnsupportedError,
+)
+"""Errors whose message says all: the frames in which they were found are of no use to a caller."""
+
+
+def _few_frames(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Make errors about the call come from the call itself: a notebook shows two frames in place of thirty."""
+
+    @wraps(function)
+    def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
+        try:
+            return function(*arguments, **options)
+        except _ABOUT_THE_CALL as error:
+            raise error.with_traceback(None) from error.__cause__
+
+    return call
+
+
+_Documented = TypeVar("_Documented", bound="Callable[..., Any]")
+
+
+def _documented_by(twin: object) -> Callable[[_Documented], _Documented]:
+    """Take over the docstring of what is asynchronous, in words for what blocks, so that help() tells all."""
+
+    def document(function: _Documented) -> _Documented:
+        function.__doc__ = _in_blocking_words(twin.__doc__)
+        return function
+
+    return document
+
+
+def _in_blocking_words(text: str | None) -> str | None:
+    return (
+        None if text is None else text.replace("async with ", "with ").replace("await ", "").replace("aclose", "close")
+    )
+
+
+@_few_frames
+def run(coroutine: Awaitable[Result]) -> Result:
     """Wait for anything of the library that is asynchronous, and return what it returns; inside of notebooks, too.
 
     With ``index_table``, ``verify_table`` and the others of :mod:`coldparquet.maintenance` and :mod:`coldparquet.publish`, a
     ticket's ``wait()`` and so on. An interrupt cancels it.
 
+    Args:
+        coroutine: What the asynchronous function returned: ``run(index_table("trades"))``.
+
     Raises:
-        InvalidInputError: This is the event loop that would do the work.
+        InvalidInputError: This is the event loop that would do the work, or there is nothing to wait for.
     """
-    return background.run(coroutine)
+    if not isinstance(coroutine, Awaitable):
+        raise InvalidInputError(
+            f"run() waits for what an asynchronous function returned, such as run(index_table('trades')), and was given a"
+            f" {type(coroutine).__name__}; what coldparquet.sync returns is there already",
+            kind="NotAwaitable",
+        )
+    return background.run(_waiting_for(coroutine))
+
+
+async def _waiting_for(awaitable: Awaitable[Result]) -> Result:
+    return await awaitable
 
 
 def _blocking(
@@ -62,6 +128,8 @@ def _blocking(
 ) -> Callable[Concatenate[Scan, Arguments], Result]:
     """Make the blocking twin of a method of :class:`coldparquet.table_scan.Scan`, with its signature and docstring."""
 
+    @_documented_by(method)
+    @_few_frames
     @wraps(method)
     def wait(self: Scan, /, *arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
         return background.run(method(self._scan, *arguments, **options))
@@ -98,7 +166,11 @@ class Batches:
 
 
 class Scan:
-    """A question about a table; see :class:`coldparquet.table_scan.Scan`. Hands itself over to anything that takes Arrow."""
+    """An immutable question, made by :meth:`Table.scan`. Planning costs at most metadata requests; only reading fetches data.
+
+    It is planned once; reading it twice fetches the data twice. DuckDB, Polars, pandas and anything else that takes Arrow
+    can be given the scan itself.
+    """
 
     def __init__(self, scan: AsyncScan) -> None:
         self._scan = scan
@@ -106,24 +178,36 @@ class Scan:
     def __repr__(self) -> str:
         return repr(self._scan)
 
+    def _repr_html_(self) -> str:
+        return self._scan._repr_html_()
+
     @property
     def schema(self) -> pa.Schema:
         """Columns and Arrow types of the result."""
         return self._scan.schema
 
     @property
+    @_documented_by(AsyncScan.stats)
     def stats(self) -> ScanStatistics:
-        """What the scan has cost so far; see :attr:`coldparquet.table_scan.Scan.stats`."""
+        """What this scan has cost so far."""
         return self._scan.stats
 
     @property
+    @_documented_by(AsyncScan.request_log)
     def request_log(self) -> tuple[RequestRecord, ...]:
-        """The newest requests of the scan; see :attr:`coldparquet.table_scan.Scan.request_log`."""
+        """The newest requests that this scan sent."""
         return self._scan.request_log
 
+    @_documented_by(AsyncScan.request_dollars)
     def request_dollars(self, record: RequestRecord) -> float | None:
-        """Return what one request costs; see :meth:`coldparquet.table_scan.Scan.request_dollars`."""
+        """Return what one request of a log costs."""
         return self._scan.request_dollars(record)
+
+    @_documented_by(AsyncScan.report)
+    @_few_frames
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write what this scan has done so far to a file, as HTML or SVG."""
+        return self._scan.report(path)
 
     plan = _blocking(AsyncScan.plan)
     count = _blocking(AsyncScan.count)
@@ -148,8 +232,11 @@ class Scan:
     def batches(self, *, slow_start: bool = False) -> Batches:
         """Stream the rows as record batches: ``for batch in scan.batches()``, or ``with scan.batches() as batches``.
 
+        Requests: those of the plan, prefetched within ``options.memory_limit_bytes``.
+
         Args:
-            slow_start: For consumers that may stop early; see :meth:`coldparquet.table_scan.Scan.batches`.
+            slow_start: For consumers that may stop at any row: fetch the first row group alone, and with each that is
+                consumed four times as many as before. Reading everything takes up to three more round trips.
         """
         return Batches(self._scan, slow_start=slow_start)
 
@@ -160,13 +247,20 @@ class Scan:
 
 
 class Table:
-    """A table that is open; see :class:`coldparquet.table.Table`. Use it with ``with`` or close it."""
+    """Partitions that are read as one table. Made by :func:`open_table`, :func:`open_partition` and :func:`open_partitions`.
+
+    Everything that it fetched stays valid while it is open: later writers change nothing that it returns. Close it with
+    ``with`` or :meth:`close`.
+    """
 
     def __init__(self, table: AsyncTable) -> None:
         self._table = table
 
     def __repr__(self) -> str:
         return repr(self._table)
+
+    def _repr_html_(self) -> str:
+        return self._table._repr_html_()
 
     def __enter__(self) -> Self:
         return self
@@ -187,7 +281,11 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns and Arrow types."""
+        """Columns and Arrow types; columns of unreadable types are left out.
+
+        They come from the table's ``_meta`` or, where there is none, from its newest partition or from all that were named;
+        ``ReadOptions.columns_from`` makes it all that there are.
+        """
         return self._table.schema
 
     @property
@@ -197,7 +295,7 @@ class Table:
 
     @property
     def txn(self) -> int | None:
-        """Transaction that is read; see :attr:`coldparquet.table.Table.txn`."""
+        """Transaction of the table that is read; None where a directory listing decided, or partitions were named."""
         return self._table.txn
 
     def to_pyarrow_dataset(
@@ -235,15 +333,30 @@ class Table:
 
         return lazy_frame(self._table)
 
+    @_few_frames
     def refresh(self) -> bool:
-        """Move to the newest state of the table; see :meth:`coldparquet.table.Table.refresh`."""
+        """Move to the newest state of the table. Scans that were made before go on with the old one.
+
+        Requests: those of opening the table. What is known of partitions that did not change is kept, and so is what was
+        fetched of them (``StoreOptions.cache_limit_bytes``).
+
+        Returns:
+            Whether the state is another one than before; always True where a directory listing decides, because names
+            do not tell.
+
+        Raises:
+            NotFoundError: The table is gone.
+            FormatError: A table file is damaged.
+            StorageError: The table files kept changing while they were read.
+        """
         return background.run(self._table.refresh())
 
     @property
     def request_log(self) -> tuple[RequestRecord, ...]:
-        """The newest requests since the table was opened; see :attr:`coldparquet.table.Table.request_log`."""
+        """The requests that were sent since the table was opened, at most the newest 16,384, with reason and timing."""
         return self._table.request_log
 
+    @_few_frames
     def scan(
         self,
         columns: Iterable[str] | None = None,
@@ -252,7 +365,24 @@ class Table:
         limit: int | None = None,
         options: ReadOptions | None = None,
     ) -> Scan:
-        """Ask a question; see :meth:`coldparquet.table.Table.scan`."""
+        """Ask a question; nothing is fetched yet.
+
+        Args:
+            columns: Names of the result's columns, in its order; None for all. An empty list gives rows without columns, as
+                many as there are: from metadata alone, where that decides.
+            where: A condition as SQL text, ``ts >= now() - interval '1 day' and symbol like 'BTC%'``, a list of
+                ``(column, operator, value)`` (a list of such lists is an OR of ANDs), an expression built with
+                :func:`coldparquet.col`, or one of pyarrow, ``pc.field("price") > 3``. Rows for which it is true are returned,
+                with SQL's rules for NULL. Times are UTC. ``ts = '2024-03-01'`` is an instant, ``ts in '2024-03-01'`` the day;
+                ``now()`` is the time of this call.
+            limit: At most so many rows, the first ones in table order.
+            options: How to read; the default is what the table was opened with.
+
+        Raises:
+            InvalidInputError: A column is unknown, the condition does not parse or fit the columns, or ``options`` are no
+                :class:`ReadOptions`.
+            UnsupportedError: A chosen column has a type that this version does not read.
+        """
         return Scan(self._table.scan(columns, where, limit=limit, options=options))
 
 
@@ -270,21 +400,27 @@ def _with_arguments_of(
     return give
 
 
+@_documented_by(asynchronous.open_table)
 @_with_arguments_of(asynchronous.open_table)
+@_few_frames
 def open_table(*arguments: Any, **options: Any) -> Table:
-    """Open a table; see :func:`coldparquet.open_table`."""
+    """Open a directory of partitions, one partition directory, or one Parquet file."""
     return _opened(asynchronous.open_table(*arguments, **options))
 
 
+@_documented_by(asynchronous.open_partition)
 @_with_arguments_of(asynchronous.open_partition)
+@_few_frames
 def open_partition(*arguments: Any, **options: Any) -> Table:
-    """Open one partition; see :func:`coldparquet.open_partition`."""
+    """Open one partition: its directory or its Parquet file."""
     return _opened(asynchronous.open_partition(*arguments, **options))
 
 
+@_documented_by(asynchronous.open_partitions)
 @_with_arguments_of(asynchronous.open_partitions)
+@_few_frames
 def open_partitions(*arguments: Any, **options: Any) -> Table:
-    """Open some partitions of a table; see :func:`coldparquet.open_partitions`."""
+    """Open some partitions of a table, or some files, and no others."""
     return _opened(asynchronous.open_partitions(*arguments, **options))
 
 
@@ -295,6 +431,7 @@ def _opened(opening: asynchronous.Opening) -> Table:
     return Table(background.run(wait()))
 
 
+@_few_frames
 def write_table(  # noqa: PLR0913 - those of coldparquet.write_table
     url: str | os.PathLike[str],
     rows: Rows,
@@ -309,7 +446,52 @@ def write_table(  # noqa: PLR0913 - those of coldparquet.write_table
     store_options: StoreOptions | None = None,
     store: ObjectStore | None = None,
 ) -> WrittenTable:
-    """Write rows to a table; see :func:`coldparquet.write_table`."""
+    """Write rows to a new or existing table; a reader sees the old table or the new one, never a mixture.
+
+    The rows may come in any order. They are sorted by the designated timestamp; equal ones keep their order, behind
+    those that the table has. Of two concurrent writers one fails, and readers see nothing of it. The remains of a
+    killed run are never seen either, and do not hinder the next run. ``compact_table(purge=True)`` eventually removes
+    them.
+
+    A table that a QuestDB server has open must not be written to; see :mod:`coldparquet.write.versions`.
+
+    Columns of a new table get the QuestDB types that :func:`~coldparquet.write.write_partition` describes. Each file of
+    a new table numbers the symbols of SYMBOL columns by itself: this library and every Parquet reader can read them,
+    QuestDB cannot. A table that QuestDB has made accepts only symbols that it already has.
+
+    Requests: about 15 and those of :func:`~coldparquet.write.write_partition` for each partition. Where rows are added
+    to existing partitions, also those of reading them.
+
+    Args:
+        url: The table's directory: any fsspec URL, or a local path.
+        rows: A table, a reader, or batches. A stream is read in a worker thread.
+        timestamp: The designated timestamp, which every new table needs; 64-bit integers count microseconds since 1970.
+            None uses that of the table.
+        partition_by: ``HOUR``, ``DAY``, ``WEEK``, ``MONTH`` or ``YEAR``. None uses that of the table, ``DAY`` for a new
+            one.
+        mode: What to do if the table exists. ``"error"`` refuses, ``"append"`` adds the rows, ``"overwrite"`` replaces
+            the partitions to which rows belong and leaves all others, ``"ignore"`` does nothing.
+        symbols: Text columns of a new table that become SYMBOL.
+        options: How to store them; see :class:`~coldparquet.write.WriteOptions`. They are always sorted.
+        memory_limit_bytes: Size of the rows held in memory for sorting; sorting takes as much again. None for the default.
+        storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
+        store_options: Retries and timeouts; see :class:`~coldparquet.options.StoreOptions`.
+        store: A store of your own; ``url`` is then a path in it. It stays open.
+
+    Returns:
+        The written partitions.
+
+    Raises:
+        InvalidInputError: The table exists (kind ``AlreadyExists``), or the directory has partitions but no table
+            (``NotEmpty``). The table is another one (``OtherTable``) or has other columns (``SchemaMismatch``). A
+            column has no QuestDB type (``UnknownType``) or a value does not fit (``DoesNotFit``, ``NullValue``,
+            ``RaggedArray``, ``UnknownSymbol``). A server has the table open (``ServerRunning``), or left a change
+            unfinished (``UnfinishedChange``).
+        UnsupportedError: Rows belong to a partition that is not in Parquet (kind ``NativePartition``).
+        ObjectChangedError: Another writer has committed meanwhile (kind ``CommitConflict``).
+        AccessError: Writing is not permitted.
+        StorageError: The disk or the store failed.
+    """
     from coldparquet.write.begin import MEMORY_LIMIT_BYTES  # noqa: PLC0415 - who only reads need not load the writer
     from coldparquet.write.table import write_table as write  # noqa: PLC0415
 

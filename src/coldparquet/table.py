@@ -18,12 +18,13 @@ from coldparquet.decode.columns import decode_for_the_first_time
 from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.expressions.predicate import exact_predicate
 from coldparquet.expressions.tree import is_arrow_expression
+from coldparquet.expressions.where import hint_on_dates, parse_predicate
 from coldparquet.format.partition_names import ITSELF
+from coldparquet.lazy_names import ShownInNotebooks
 from coldparquet.options import checked_options
 from coldparquet.plan.bind import BoundField, bind, fields_of
 from coldparquet.plan.columns import select_columns
-from coldparquet.plan.where import parse_predicate
-from coldparquet.scan.model import Question, RememberedSpeeds, told_of_older_columns
+from coldparquet.scan.model import HintIfEmpty, Question, RememberedSpeeds, told_of_older_columns
 from coldparquet.storage.local import LocalStore
 from coldparquet.storage.open import open_store, path_beside, s3_path, stack_store
 from coldparquet.storage.urls import name_url, shown_url
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
     from coldparquet.catalog.partition import Partition
     from coldparquet.catalog.snapshot import TableSnapshot
     from coldparquet.catalog.table_formats import LiveFiles
+    from coldparquet.expressions.where import Where
     from coldparquet.options import ReadOptions, StoreOptions
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.predicate import Predicate
-    from coldparquet.plan.where import Where
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.log import RequestRecord
     from coldparquet.storage.open import StoreStack
@@ -51,7 +52,7 @@ _SENDING_S = 0.005
 """The first requests are on their way after this time; while a distant store answers, the CPU is free for other things."""
 
 
-class Table:
+class Table(ShownInNotebooks):
     """Partitions that are read as one table. Made by :func:`open_table`, :func:`open_partition` and :func:`open_partitions`.
 
     Everything that it fetched stays valid while it is open: later writers change nothing that it returns. Close it with
@@ -145,9 +146,11 @@ class Table:
         Args:
             columns: Names of the result's columns, in its order; None for all. An empty list gives rows without columns, as
                 many as there are: from metadata alone, where that decides.
-            where: A condition as SQL text, a list of ``(column, operator, value)`` (a list of such lists is an OR of
-                ANDs), an expression built with :func:`coldparquet.col`, or one of pyarrow, ``pc.field("price") > 3``. Rows for which it is true are returned,
-                with SQL's rules for NULL.
+            where: A condition as SQL text, ``ts >= now() - interval '1 day' and symbol like 'BTC%'``, a list of
+                ``(column, operator, value)`` (a list of such lists is an OR of ANDs), an expression built with
+                :func:`coldparquet.col`, or one of pyarrow, ``pc.field("price") > 3``. Rows for which it is true are returned,
+                with SQL's rules for NULL. Times are UTC. ``ts = '2024-03-01'`` is an instant, ``ts in '2024-03-01'`` the day;
+                ``now()`` is the time of this call.
             limit: At most so many rows, the first ones in table order.
             options: How to read; the default is what the table was opened with.
 
@@ -165,8 +168,12 @@ class Table:
         predicate = (
             exact_predicate(where, self.schema) if is_arrow_expression(where) else parse_predicate(cast("Where", where))
         )
-        with told_of_older_columns(snapshot):
-            bound = None if predicate is None else bind(predicate, self._fields(predicate))
+        bound = hint = None
+        if predicate is not None:
+            with told_of_older_columns(snapshot):
+                fields = self._fields(predicate)
+                bound = bind(predicate, fields)
+            hint = None if limit == 0 else hint_on_dates(predicate, fields)
         predicate_text = None if predicate is None else str(predicate)
         asked = (tuple(column.index for column in chosen), predicate_text, limit, options.goal)
         measured = self._stack.meter.speed(connections=options.max_concurrency)
@@ -183,6 +190,7 @@ class Table:
             if bound is None
             else tuple(snapshot.columns[field.index] for field in fields_of(bound)),
             limit=limit,
+            hint=None if hint is None else HintIfEmpty(hint, self._url),
         )
         return Scan(
             question=question,

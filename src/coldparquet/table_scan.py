@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, SupportsIndex, TypeVar, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from coldparquet.archive.restore import cost_of_restores
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.decode.arrow import concatenate
 from coldparquet.errors import ArchivedObjectError, InvalidInputError, UnsupportedError
+from coldparquet.lazy_names import ShownInNotebooks
 from coldparquet.plan.budget import Budget, has_budget
 from coldparquet.plan.columns import select_columns
 from coldparquet.plan.cost import prices_of
@@ -29,8 +32,10 @@ from coldparquet.scan.stream import BatchStream
 from coldparquet.storage.log import Ledger
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Awaitable, Callable
     from concurrent.futures import Executor
+    from pathlib import Path
 
     import pandas as pd
     import polars as pl
@@ -97,6 +102,15 @@ def _python_object(scalar: Any) -> Any:
     return None if without_zone is None else without_zone.replace(tzinfo=UTC).astimezone(zone)
 
 
+def _require(package: str) -> None:
+    """Raise an error where a package is missing, before anything is fetched."""
+    if find_spec(package) is None:
+        raise UnsupportedError(
+            f"to_{package}() needs the package {package}: pip install {package}; to_arrow() needs nothing more",
+            kind="MissingPackage",
+        )
+
+
 async def _find_times(
     question: Question, executor: Executor, timestamp: TableColumn, wanted: tuple[Extreme, ...]
 ) -> list[Any]:
@@ -111,7 +125,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Scan:
+class Scan(ShownInNotebooks):
     """An immutable question. Planning costs at most metadata requests; only reading fetches data.
 
     Made by :meth:`coldparquet.table.Table.scan`. It is planned once; reading it twice fetches the data twice.
@@ -184,6 +198,23 @@ class Scan:
             return 0.0
         return request_dollars(record, prices_of(question.options))
 
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write what this scan has done so far to a file: an HTML page, or a drawing of its requests. No request.
+
+        The page needs nothing else and holds no secret. It shows the question, times, bytes and price, the requests over
+        time, and the plan.
+
+        Args:
+            path: A local file that ends in ``.html`` or ``.svg``; one that exists is replaced.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            InvalidInputError: The name ends otherwise.
+        """
+        return cast("Path", import_module("coldparquet.report").write_report(self, path, plan=self._planned.made))
+
     def batches(self, *, slow_start: bool = False) -> BatchStream:
         """Stream the rows as record batches, in table order: ``async with scan.batches() as batches``.
 
@@ -199,6 +230,7 @@ class Scan:
             executor=self.executor,
             activity=self._activity("batches"),
             slow_start=slow_start,
+            hint=self.question.hint,
         )
 
     async def pieces(
@@ -249,12 +281,21 @@ class Scan:
 
         Args:
             keywords: Those of ``pyarrow.Table.to_pandas``, such as ``types_mapper=pandas.ArrowDtype``.
+
+        Raises:
+            UnsupportedError: pandas is not installed (kind ``MissingPackage``).
         """
+        _require("pandas")
         table = await self.to_arrow()
         return await asyncio.to_thread(table.to_pandas, **keywords)
 
     async def to_polars(self) -> pl.DataFrame:
-        """Read all rows into a Polars data frame. Requests: those of the plan."""
+        """Read all rows into a Polars data frame. Requests: those of the plan.
+
+        Raises:
+            UnsupportedError: Polars is not installed (kind ``MissingPackage``).
+        """
+        _require("polars")
         import polars as pl  # noqa: PLC0415 - Polars is the caller's choice, not a dependency
 
         return pl.DataFrame(await self.to_arrow())
@@ -273,7 +314,10 @@ class Scan:
         Requests: only metadata if it decides; else also the predicate's columns of the undecided row groups. With a
         limit, counting stops once that many rows are certain.
         """
-        return await self._answer("count", count_rows)
+        row_count = await self._answer("count", count_rows)
+        if self.question.hint is not None:
+            self.question.hint.tell(row_count)
+        return row_count
 
     async def any(self) -> bool:
         """Tell whether there is any row.

@@ -1,7 +1,8 @@
 """The same engines on the files, and on our table: an hour of a year of days, a count, and the first five rows.
 
 Polars, DuckDB and pyarrow read the files of the year of :mod:`coldparquet_bench.year_of_trades` by themselves; then they ask
-our table, which is opened by its URL for every call and left to them to push their columns, filters and limits into.
+our table, which is opened by its URL for every call and left to them to push their columns, filters and limits into. And pyarrow
+reads the files by the ``_metadata`` of ``coldparquet pack --parquet-metadata``.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from coldparquet_bench.year_of_trades import DAYS, FILES, ROWS, TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
-    from coldparquet_bench.measurement import MakeReader
+    from coldparquet_bench.measurement import MakeData, MakeReader
 
 BEGIN, END = datetime(2024, 3, 11, 2, tzinfo=UTC), datetime(2024, 3, 11, 3, tzinfo=UTC)
 LEAST_PRICE = 60_000.0
@@ -114,11 +116,18 @@ def benchmark(*, days: int = DAYS, rows: int = ROWS) -> Benchmark:
     year = year_of_trades.benchmark(days=days, rows=rows)
     return Benchmark(
         module="coldparquet_bench.engines",
-        data=year.data,
-        make_data=year.make_data,
+        data=f"{year.data}-with-metadata",
+        make_data=partial(_make_data, year.make_data),
         questions={question: _engines(question) for question in _ASKS},
         warm_calls=2,
     )
+
+
+async def _make_data(make_year: MakeData, bucket: Path) -> None:
+    from coldparquet_bench.packing import pack_through_store
+
+    await make_year(bucket)
+    await pack_through_store(bucket, TABLE, parquet_metadata=True)
 
 
 def _engines(question: str) -> Mapping[str, MakeReader]:
@@ -131,6 +140,7 @@ def _engines(question: str) -> Mapping[str, MakeReader]:
             "DuckDB": _duckdb,
             f"{OURS} in pyarrow": _our_pyarrow,
             "pyarrow": _pyarrow,
+            "pyarrow with our _metadata": _pyarrow_with_metadata,
         }.items()
     }
 
@@ -161,6 +171,15 @@ def _pyarrow(question: str, endpoint_url: str) -> Reader:
     filesystem = pyarrow_filesystem(endpoint_url)
     return _asking(
         question, _PyArrow(), lambda: ds.dataset(f"{BUCKET}/{TABLE}", filesystem=filesystem, format="parquet")
+    )
+
+
+def _pyarrow_with_metadata(question: str, endpoint_url: str) -> Reader:
+    import pyarrow.dataset as ds
+
+    filesystem = pyarrow_filesystem(endpoint_url)
+    return _asking(
+        question, _PyArrow(), lambda: ds.parquet_dataset(f"{BUCKET}/{TABLE}/_metadata", filesystem=filesystem)
     )
 
 

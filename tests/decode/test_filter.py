@@ -21,9 +21,9 @@ from coldparquet.errors import InternalError
 from coldparquet.format.sidecar_layout import PhysicalType as P
 from coldparquet.format.types import ForeignAnnotation, resolve_type
 from coldparquet.plan.bind import BoundField, bind
-from coldparquet.plan.predicate import Comparison, In, IsNull, Literal, Operator, Predicate, col
+from coldparquet.plan.predicate import Comparison, In, IsNull, Like, Literal, Operator, Predicate, col
 from tests.support.predicate_trees import COMPARE, trees, truth
-from tests.support.row_outcomes import filter_outcomes
+from tests.support.row_outcomes import filter_outcomes, has_form
 
 DECIMAL_18_3 = 791071
 DECIMAL_76_20 = 33 | 76 << 8 | 20 << 18
@@ -165,6 +165,41 @@ def test_evaluates_like_a_row_by_row_evaluator(
             filter_rows(bound, table.append_column("row", pa.array(range(len(rows)), pa.int64())))["row"].to_pylist()
             == kept
         )
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.one_of(st.none(), st.binary(max_size=5), st.text("aé\U0010ffff\ud7ff\ue000\0", max_size=3).map(str.encode))
+    ),
+    st.text("aé\U0010ffff\ud7ff\ue000\0", max_size=2),
+)
+def test_a_prefix_keeps_the_text_that_begins_with_its_bytes(values: list[bytes | None], prefix: str) -> None:
+    encoded = prefix.encode()
+    expected = [None if value is None else value.startswith(encoded) for value in values]
+    bound = bind(col("text").starts_with(prefix), FIELDS)
+    binary = pa.array(values, pa.binary())
+    plain = pa.Array.from_buffers(
+        pa.string(), len(values), binary.buffers(), binary.null_count
+    )  # no UTF-8, as in bad files
+    words = sorted({value for value in values if value is not None})
+    indices = pa.array([None if value is None else words.index(value) for value in values], pa.int32())
+    dictionary = pa.array(words, pa.binary())
+    text = pa.Array.from_buffers(pa.string(), len(words), dictionary.buffers(), 0)
+    for column in (plain, pa.DictionaryArray.from_arrays(indices, text)):
+        assert filter_outcomes(bound, pa.table({"text": column})) == expected
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.one_of(st.none(), st.text("ab\\\n%_é\0.\U0010ffff", max_size=4))), st.text("ab\\\n%_é\0.", max_size=4)
+)
+def test_a_pattern_keeps_the_text_that_has_its_form(values: list[str | None], pattern: str) -> None:
+    expected = [None if value is None else has_form(value, pattern) for value in values]
+    bound = bind(Like("text", pattern), FIELDS)
+    column = pa.array(values, pa.string())
+    for one in (column, column.dictionary_encode()):
+        assert filter_outcomes(bound, pa.table({"text": one})) == expected
 
 
 @settings(max_examples=25)

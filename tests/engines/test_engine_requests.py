@@ -12,8 +12,10 @@ import datafusion
 import duckdb
 import polars as pl
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 from typer.testing import CliRunner
 
 import coldparquet as cp
@@ -43,8 +45,9 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with ColdStoreServer(root) as server:
         options = [f"{name}={server.storage_options[name]}" for name in ("key", "secret", "endpoint_url")]
         flags = [word for option in options for word in ("--storage-option", option)]
-        done = CliRunner().invoke(app, ["index", "s3://bucket/trades", *flags])
-        assert done.exit_code == 0, done.output
+        for command in (["index"], ["pack", "--parquet-metadata"]):
+            done = CliRunner().invoke(app, [*command, "s3://bucket/trades", *flags])
+            assert done.exit_code == 0, done.output
     return root
 
 
@@ -95,6 +98,22 @@ def test_an_hour_of_one_day(server: ColdStoreServer, ask: Callable[[cp.sync.Tabl
         before = len(server.requests)
         assert ask(table) == EXPECTED_ROWS
         assert len(server.requests) == before
+
+
+def test_pyarrow_alone_plans_from_one_object(server: ColdStoreServer) -> None:
+    options = server.storage_options
+    store = fs.S3FileSystem(
+        access_key=options["key"],
+        secret_key=options["secret"],
+        endpoint_override=options["endpoint_url"].removeprefix("http://"),
+        scheme="http",
+        region="us-east-1",
+    )
+    dataset = ds.parquet_dataset("bucket/trades/_metadata", filesystem=store)
+    assert dataset.to_table(columns=["ts", "price"], filter=_IN_ARROW).num_rows == EXPECTED_ROWS
+    asked = Counter(Path(request.path).name for request in server.requests)
+    assert asked["data.parquet"] <= 3
+    assert len(server.requests) <= 6, [(request.operation, request.path) for request in server.requests]
 
 
 def _counted_by_datafusion(table: cp.sync.Table) -> int:

@@ -387,7 +387,7 @@ async def test_requests(days: Path) -> None:
     for record in trace.records:
         by_reason[record.reason] = by_reason.get(record.reason, 0) + 1
     absent = {record.path.rpartition("/")[2] for record in trace.records if record.status != "ok"}
-    assert absent == {"_pages", "_catalogue"}
+    assert absent == {"_pages", "_catalogue", "_metadata"}
     assert by_reason["catalogue"] == 1
     assert by_reason["sidecar"] == by_reason["Parquet footer"] == by_reason["page index"] == 4
     assert sum(record.operation == "list" for record in trace.records) == 2

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.expressions.where import parse_predicate
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.types import ForeignAnnotation, resolve_type
 from coldparquet.plan.bind import (
@@ -21,13 +22,13 @@ from coldparquet.plan.bind import (
     BoundField,
     BoundIn,
     BoundIsNull,
+    BoundLike,
     BoundPredicate,
     ConstantUnlessNull,
     bind,
     fields_of,
 )
-from coldparquet.plan.predicate import MAX_DEPTH, And, Column, Instant, Literal, Not, Operator, Or, Predicate, col
-from coldparquet.plan.where import parse_predicate
+from coldparquet.plan.predicate import MAX_DEPTH, And, Column, Instant, Like, Literal, Not, Operator, Or, Predicate, col
 
 INT32, INT64, FIXED = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.FIXED_LEN_BYTE_ARRAY
 BYTES = PhysicalType.BYTE_ARRAY
@@ -351,6 +352,31 @@ def test_comparisons_that_a_type_lacks_are_unsupported(predicate: str) -> None:
         bound(predicate)
     assert caught.value.kind == "UnsupportedComparison"
     assert bound("array is null") == BoundIsNull(FIELDS["array"])
+
+
+@pytest.mark.parametrize("name", ["int", "double", "char", "us", "day", "ip", "uuid", "binary", "decimal", "array"])
+def test_only_text_begins_with_text(name: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"column '{name}' is .* and only text has a prefix") as caught:
+        bound(f"starts_with({name}, '1')")
+    assert caught.value.kind == "UnsupportedComparison"
+    with pytest.raises(UnsupportedError, match="or the form of a pattern"):
+        bound(f"{name} like '%1'")
+
+
+def test_a_pattern_is_told_from_its_range() -> None:
+    assert bound("text like '%x'") == BoundLike(FIELDS["text"], "%x")
+    assert bound("text not like 'ab%x'") == Not(
+        And((*bound("starts_with(text, 'ab')").parts, BoundLike(FIELDS["text"], "ab%x")))  # type: ignore[attr-defined]
+    )
+    with pytest.raises(InvalidInputError, match="cannot be compared with"):
+        bound(Like("text", "%\ud800"))
+
+
+def test_a_prefix_is_text_with_an_encoding() -> None:
+    with pytest.raises(InvalidInputError, match="column 'text' is VARCHAR and cannot be compared with"):
+        bound(col("text").starts_with("\ud800"))
+    with pytest.raises(InvalidInputError, match=r"col\('text'\).starts_with\('BTC'\)"):
+        col("text").starts_with(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coldparquet.expressions.where import parse_predicate
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_layout import ENCODING_RLE_DICTIONARY, PhysicalType
 from coldparquet.format.sidecar_writer import ChunkSpec, ColumnSpec, RowGroupSpec, SidecarContent, encode_sidecar
@@ -15,7 +16,6 @@ from coldparquet.format.types import ColumnType, resolve_type
 from coldparquet.plan.answers import ExactBounds, exact_bounds, holds_only, key_domain
 from coldparquet.plan.bind import BoundField, bind
 from coldparquet.plan.bounds import Bounds, ByteSide, NumericSide, Side, SortedValues
-from coldparquet.plan.where import parse_predicate
 from tests.support.one_column import ROWS, chunk, f64, i32, i64, one_column
 
 INT32, INT64, DOUBLE = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.DOUBLE

@@ -9,12 +9,16 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlglot.tokens import Tokenizer
 
 from coldparquet.errors import ColdParquetError, InvalidInputError
+from coldparquet.expressions.sql import depends_on_now, parse_sql
+from coldparquet.expressions.sql_errors import MAX_NESTING
+from coldparquet.expressions.where import parse_predicate
 from coldparquet.format.type_codes import TypeTag, parse_type_name
 from coldparquet.format.types import canonical_type
 from coldparquet.plan.bind import BoundField, bind
@@ -24,6 +28,7 @@ from coldparquet.plan.predicate import (
     In,
     Instant,
     IsNull,
+    Like,
     Literal,
     Not,
     Operator,
@@ -33,11 +38,15 @@ from coldparquet.plan.predicate import (
     col,
     parse_instant,
 )
-from coldparquet.plan.where import MAX_NESTING, parse_predicate, parse_sql
 from tests.support.predicate_trees import trees
 
 MARCH = parse_instant("2024-03-01")
+NOW = parse_instant("2024-03-31T12")
 NOON = parse_instant("2024-03-01T12:30:00.123456789Z")
+
+
+def _within(begin: str, end: str) -> Predicate:
+    return (col("ts") >= parse_instant(begin)) & (col("ts") < parse_instant(end))
 
 
 @pytest.mark.parametrize(
@@ -79,10 +88,95 @@ NOON = parse_instant("2024-03-01T12:30:00.123456789Z")
         ("ts = cast('2024-03-01' as timestamp)", col("ts") == MARCH),
         ("ts in (date '2024-03-01', '2024-03-02'::date)", col("ts").is_in([MARCH, parse_instant("2024-03-02")])),
         ("ts >= '2024-03-01'", col("ts") >= "2024-03-01"),
+        ("ts in '2024'", _within("2024-01-01", "2025-01-01")),
+        ("ts in '2024-02'", _within("2024-02-01", "2024-03-01")),
+        ("ts not in '2024-12'", ~_within("2024-12-01", "2025-01-01")),
+        ("ts in '2024-03-01'", _within("2024-03-01", "2024-03-02")),
+        ("ts in '2024-03-01T12'", _within("2024-03-01T12", "2024-03-01T13")),
+        ("ts in '2024-03-01 12:59'", _within("2024-03-01T12:59", "2024-03-01T13")),
+        ("ts in '2024-03-01T23:59:59'", _within("2024-03-01T23:59:59", "2024-03-02")),
+        ("ts in '2024-03-01T12:00:00.28'", _within("2024-03-01T12:00:00.28", "2024-03-01T12:00:00.29")),
+        ("ts in ('2024-03-01')", col("ts").is_in(["2024-03-01"])),
+        ("ts in today()", _within("2024-03-31", "2024-04-01")),
+        ("ts in yesterday()", _within("2024-03-30", "2024-03-31")),
+        ("ts < current_timestamp", col("ts") < NOW),
+        ("ts >= current_date", col("ts") >= parse_instant("2024-03-31")),
+        (
+            "ts between now() - interval '90 minutes' and now()",
+            col("ts").between(parse_instant("2024-03-31T10:30"), NOW),
+        ),
+        ("ts > now() - interval '1 month'", col("ts") > parse_instant("2024-02-29T12")),
+        ("ts > now() - interval '1 day 2 hours' + interval '1' minute", col("ts") > parse_instant("2024-03-30T10:01")),
+        ("ts > dateadd('M', -1, now())", col("ts") > parse_instant("2024-02-29T12")),
+        ("ts > dateadd('m', 1, '2024-03-01')", col("ts") > parse_instant("2024-03-01T00:01")),
+        ("ts > now() - '2 years'::interval", col("ts") > parse_instant("2022-03-31T12")),
+        ("ts::date = '2024-03-01'", _within("2024-03-01", "2024-03-02")),
+        ("ts::date > '2024-03-01'", col("ts") >= parse_instant("2024-03-02")),
+        ("a like 'abc%'", col("a").starts_with("abc")),
+        ("a not like 'abc%'", ~col("a").starts_with("abc")),
+        ("a like 'abc'", col("a") == "abc"),
+        ("a not like '%abc'", ~Like("a", "%abc")),
+        (r"a like 'a!_b!!_\%' escape '!'", Like("a", r"a\_b!_\\%")),
+        (r"a like 'a\_b\%\\%' escape '\'", col("a").starts_with("a_b%\\")),
+        ("starts_with(a, 'it''s')", col("a").starts_with("it's")),
     ],
 )
 def test_sql_becomes_the_same_tree_as_python(text: str, tree: Predicate) -> None:
-    assert parse_sql(text) == tree
+    assert parse_sql(text, now=NOW) == tree
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("a in 'BTC'", "a list of values goes in parentheses"),
+        ("ts in '2024-03-01T00:00Z'", "in UTC"),
+        ("ts in '2024-03;1d'", "other times are ts >= '...' AND ts < '...'"),
+        ("ts in today", "or today\\(\\)"),
+        (r"a like 'x\_y%'", r"databases differ about a backslash in LIKE; say what it is, LIKE 'a\\_b%' ESCAPE"),
+        (r"a like 'x\y' escape '\'", "stands before %, _ or"),
+        ("ts::date = '2024-03-01T12'", "a DATE is compared with a day"),
+    ],
+)
+def test_other_forms_are_told_what_to_type(text: str, advice: str) -> None:
+    with pytest.raises(InvalidInputError, match=advice) as caught:
+        parse_sql(text)
+    assert caught.value.kind == "UnsupportedPredicate"
+    assert "allowed are" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ts > now() - interval '1 fortnight'",
+        "ts > now() - interval '1.5 days'",
+        "ts > now() - INTERVAL'-1 day'",
+        "ts > now() - '-1 day'::interval",
+        "ts > now() + interval '9000 years'",
+    ],
+)
+def test_what_is_no_interval_or_leads_too_far_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"is no interval of time|lead out of the years") as caught:
+        parse_sql(text)
+    assert caught.value.kind == "InvalidLiteral"
+
+
+def test_an_expression_of_polars_is_told_where_to_go() -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"of type Expr; .* goes to the table's lazy frame: table.lazy\(\).filter"
+    ):
+        parse_predicate(pl.col("price") > 3)  # type: ignore[arg-type]
+
+
+def test_now_is_one_moment_and_the_present_one() -> None:
+    before = time.time_ns()
+    parsed = parse_sql("a < now() and b < now()")
+    assert isinstance(parsed, And)
+    [one, other] = {leaf.value for leaf in parsed.parts if isinstance(leaf, Comparison)} | {None}
+    moment = one if other is None else other
+    assert isinstance(moment, Instant)
+    assert before <= moment.nanoseconds <= time.time_ns()
+    assert depends_on_now("a = 1 or ts in today()")
+    assert not depends_on_now("today = 'now()' and a = 'interval ''1.5'''")
 
 
 @pytest.mark.parametrize(
@@ -137,10 +231,16 @@ def test_every_word_of_sql_survives_the_way_through_text(word: str) -> None:
     ("text", "fragment"),
     [
         ("a = 1 and f(b) = 1", "F(b) = 1"),
-        ("ts > now()", "ts > NOW()"),
+        ("ts > now(3)", "ts > NOW(3)"),
         ("a = 1 or b + 1 = 2", "b + 1 = 2"),
         ("1 = 1", "1 = 1"),
-        ("a like 'x%'", "a LIKE 'x%'"),
+        ("a ilike 'x%'", "a ILIKE 'x%'"),
+        ("a like 'x%' escape '%'", "ESCAPE '%'"),
+        ("a like null", "a LIKE NULL"),
+        ("starts_with(a, 3)", "STARTS_WITH(a, 3)"),
+        ("now() > now()", "NOW() > NOW()"),
+        ("ts > now() - 1", "NOW() - 1"),
+        ("ts > dateadd('q', 1, now())", "DATEADD"),
         ("a in (select 1)", "a IN (SELECT 1)"),
         ("a = ?", "a = ?"),
         ("a = :p", "a = :p"),

@@ -27,12 +27,25 @@ from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.sidecar_writer import ChunkSpec
 from coldparquet.format.types import resolve_type
 from coldparquet.plan.bind import BoundComparison, BoundField, BoundIn, BoundIsNull, BoundPredicate, bind
-from coldparquet.plan.predicate import Comparison, In, Instant, IsNull, Literal, Not, Operator, Predicate, col
+from coldparquet.plan.predicate import (
+    Comparison,
+    In,
+    Instant,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Operator,
+    Predicate,
+    StartsWith,
+    col,
+)
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
 from tests.support.golden_values import FILES, GOLDEN, domain_values, sidecar_of, some_of
 from tests.support.one_column import chunk, one_column
 from tests.support.predicate_trees import COMPARE, trees, truth
+from tests.support.row_outcomes import has_form
 
 INT32, INT64, BYTES = PhysicalType.INT32, PhysicalType.INT64, PhysicalType.BYTE_ARRAY
 FIXED = PhysicalType.FIXED_LEN_BYTE_ARRAY
@@ -85,6 +98,7 @@ def within(low: int, high: int) -> st.SearchStrategy[int]:
 
 FRACTIONS = st.sampled_from([Decimal("0.5"), -1.5, 2.25, math.inf, -math.inf, Decimal("1e30"), 1e-300])
 TEXT = st.text(alphabet="ab\0é", max_size=3).flatmap(lambda tail: st.sampled_from([tail, "prefix-of-8" + tail]))
+PATTERNS = st.tuples(TEXT, st.text("%_ab\\", max_size=3)).map("".join)
 DOUBLES = st.sampled_from([0.0, -0.0, 1.0, -1.5, math.inf, -math.inf, math.nan, 2.0**53, 1e308, 5e-324])
 SINGLES = st.sampled_from([0.0, -0.0, 1.0, -1.5, math.inf, -math.inf, math.nan, 0.10000000149011612])
 FLOAT_LITERALS = st.one_of(
@@ -187,6 +201,10 @@ def evaluate(predicate: Predicate, domain: Domain, row: Any) -> bool | None:
     def of_leaf(leaf: Predicate) -> bool | None:
         if isinstance(leaf, IsNull):
             return row is None
+        if isinstance(leaf, StartsWith):
+            return None if row is None else bool(row.startswith(leaf.prefix.encode()))
+        if isinstance(leaf, Like):
+            return None if row is None else has_form(row.decode(), leaf.pattern)
         assert isinstance(leaf, Comparison)
         if row is None or leaf.value is None:
             return None
@@ -220,6 +238,8 @@ def predicates(domain: Domain) -> st.SearchStrategy[Predicate]:
         st.builds(In, st.just("x"), st.lists(literals, max_size=4).map(tuple)),
         st.just(IsNull("x")),
         st.builds(Literal, st.sampled_from([True, False, None])),
+        *([st.builds(StartsWith, st.just("x"), domain.literals)] if domain.literals is TEXT else []),
+        *([st.builds(Like, st.just("x"), PATTERNS)] if domain.literals is TEXT else []),
     )
     return trees(leaf, least=0, max_leaves=5)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from coldparquet.decode.filter import filter_rows
 from coldparquet.errors import FormatError, InternalError
+from coldparquet.expressions.where import parse_predicate
 from coldparquet.format.type_codes import TypeTag
 from coldparquet.format.types import canonical_type
 from coldparquet.plan.bind import (
@@ -24,7 +25,6 @@ from coldparquet.plan.bind import (
 from coldparquet.plan.native import PROBES, WINDOW_ROWS, TimeSearch
 from coldparquet.plan.predicate import Literal, Operator
 from coldparquet.plan.prune import is_time_range, timestamp_bounds
-from coldparquet.plan.where import parse_predicate
 from tests.support.predicate_trees import trees
 
 TS = BoundField("ts", 0, canonical_type(TypeTag.TIMESTAMP))

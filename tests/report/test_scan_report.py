@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -81,6 +82,9 @@ def report_of(
         records=tuple(records),
         prices=PriceTable.default(),
         has_prices=True,
+        client_s=0.031,
+        store="s3 (eu-west-1)",
+        made_at=datetime(2024, 3, 1, 12, 30, tzinfo=UTC),
     )
 
 
@@ -125,6 +129,35 @@ def test_the_page_tells_what_was_asked_and_what_it_cost() -> None:
         assert told in text
     assert "row groups 0-3: ts, price" in text
     assert "[100, 4196)" in text
+    assert f"s3 (eu-west-1) · 2024-03-01 12:30:00 UTC · coldparquet {cp.__version__}" in text
+    assert "31 ms of it without a request" in text
+
+
+def test_numbers_that_are_no_plain_counts_explain_themselves() -> None:
+    page = Page(html_report(report_of([LISTING, FIRST])))
+    titles = " ".join(attributes.get("title") or "" for _, attributes in page.elements)
+    assert "least possible time for these requests is 100 ms: 2 round trips" in titles
+    assert "longest chain of requests" in titles
+
+
+def test_a_drawing_says_what_was_asked_where_and_when() -> None:
+    drawing = report_of([LISTING, FIRST], predicate="price > 3").document(".svg")
+    asked = "s3://bucket/trades: ts, price where price > 3"
+    [title, *_] = parsed(drawing).iter(f"{SVG}title")
+    assert title.text == f"{asked}: 2 requests over time"
+    shown = [text.text for text in parsed(drawing).iter(f"{SVG}text")]
+    assert shown[:2] == [asked, f"s3 (eu-west-1) · 2024-03-01 12:30:00 UTC · coldparquet {cp.__version__}"]
+
+
+def test_times_without_a_request_are_shaded() -> None:
+    later = replace(FIRST, started_s=0.400, finished_s=0.500, first_byte_s=None, waited_s=0.0)
+    early = replace(LISTING, finished_s=0.100)
+    for drawing in (svg_waterfall([early, later]), html_report(report_of([early, later]))):
+        [idle] = re.findall(r'<rect class="idle" x="([\d.]+)%?" width="([\d.]+)%?".*?<title>(.*?)</title>', drawing)
+        assert idle[2] == "no request for 300 ms: the client works"
+    assert float(idle[0]) == pytest.approx(100 * 0.110 / 0.510, rel=0.01)
+    assert float(idle[1]) == pytest.approx(100 * 0.300 / 0.510, rel=0.01)
+    assert 'class="idle" x' not in svg_waterfall([early, replace(later, waited_s=0.3)])  # it waited for a slot
 
 
 def test_the_page_needs_nothing_else() -> None:
@@ -314,6 +347,9 @@ REPORT = ScanReport(
     records=(RECORD,),
     prices=PriceTable.default(),
     has_prices=True,
+    client_s=0.0,
+    store="s3 (eu-west-1)",
+    made_at=datetime(2024, 3, 1, 12, 30, tzinfo=UTC),
 )
 LIGHT, DARK = 1, 0
 """Chromium's numbers for what the screen prefers."""
@@ -349,7 +385,7 @@ def test_the_page_is_shown_and_nothing_in_it_runs(tmp_path: Path) -> None:
     page.write_text(html_report(REPORT), encoding="utf-8")
     shown, complaints = chromium("--dump-dom", page.as_uri(), profile=tmp_path / "profile")
     assert "<title>coldparquet: s3://bucket/&lt;script&gt;" in shown
-    assert shown.count("<svg") == 1
+    assert shown.count("<svg") == 3  # what lies behind, the axis, and the bar of one request
     assert "taken over'&lt;/script&gt;</h1>" in shown
     assert "<img" not in shown
     assert "CONSOLE" not in complaints  # no policy was broken, no style misunderstood

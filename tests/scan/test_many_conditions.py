@@ -11,8 +11,8 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.decode.filter import _PredicateCosts
+from coldparquet.expressions.where import Where
 from coldparquet.plan.predicate import And, Fold, Or, Predicate, col
-from coldparquet.plan.where import Where
 from coldparquet.write import WriteOptions, write_partition
 
 ROWS = 20_000

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from coldparquet.expressions.where import parse_predicate
 from coldparquet.format.blooms import BloomTransfer, bloom_hashes, refer_to_blooms
 from coldparquet.format.parquet_thrift import BloomAlgorithm, BloomCompression, BloomFilterHeader, BloomHash
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
@@ -23,7 +24,6 @@ from coldparquet.plan.coalesce import coalesce
 from coldparquet.plan.literals import DomainValue
 from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import SidecarStatistics
-from coldparquet.plan.where import parse_predicate
 from coldparquet.ranges import ByteRange
 from coldparquet.records import replace
 from tests.support.parquet_footers import parquet_bytes, parsed_footer

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+from coldparquet.expressions.where import parse_predicate
 from coldparquet.format.parquet_footer import writer_entry
 from coldparquet.format.sidecar import Sidecar, parse_sidecar
 from coldparquet.format.sidecar_header import ScratchpadEntry
@@ -20,7 +21,6 @@ from coldparquet.format.sidecar_writer import (
 )
 from coldparquet.format.types import FOREIGN_ANNOTATIONS_CODE, ForeignAnnotation, encode_foreign_annotations
 from coldparquet.plan.bind import BoundField, BoundPredicate, bind
-from coldparquet.plan.where import parse_predicate
 
 ROWS = 10
 """Rows of a chunk, and of a row group, unless a test says otherwise."""

@@ -14,7 +14,19 @@ import pyarrow.parquet as pq
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
-from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate
+from coldparquet.plan.predicate import (
+    And,
+    Comparison,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    StartsWith,
+)
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write.options import WriteOptions
 from coldparquet.write.partition import write_partition
@@ -258,7 +270,20 @@ def _random_leaf(random: Random, table: RandomTable) -> Predicate:
         literals = [random_literal(random, column, present) for _ in range(random.choice((0, 1, 2, 3, 20)))]
         return In(name, tuple(literals))
     operators = tuple(Operator) if comparisons is Comparisons.ALL else (Operator.EQUAL, Operator.NOT_EQUAL)
-    return Comparison(name, random.choice(operators), random_literal(random, column, present))
+    operator, literal = random.choice(operators), random_literal(random, column, present)
+    if isinstance(literal, str) and pa.types.is_string(_text_type(column.kind.storage)):
+        if operator is Operator.LESS:
+            return StartsWith(name, literal[: len(literal) // 2])
+        if operator is Operator.GREATER:
+            half = "".join(
+                f"\\{letter}" if letter in "%_\\" else letter for letter in literal[: len(literal) // 2 + 1][:12]
+            )
+            return Like(name, (f"%{half}", f"{half}_%", f"_%{half[-1:]}%")[len(literal) % 3])
+    return Comparison(name, operator, literal)
+
+
+def _text_type(type_: Any) -> Any:
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 
 def _predicate_of_a_row(random: Random, table: RandomTable) -> Predicate:

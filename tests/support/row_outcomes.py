@@ -11,7 +11,19 @@ import pyarrow as pa
 
 from coldparquet.decode import filter as row_filter
 from coldparquet.plan.bind import BoundPredicate
-from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate
+from coldparquet.plan.predicate import (
+    And,
+    Comparison,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    StartsWith,
+)
 from coldparquet.plan.selection import RowSelection
 from tests.support.predicate_trees import COMPARE
 from tests.support.random_values import literal_value
@@ -60,7 +72,23 @@ def _outcomes(  # noqa: PLR0911 - one per kind
             return [_any(of_row) for of_row in zip(*alternatives, strict=True)] if literals else [False] * row_count
         case Comparison(column=name, operator=compare, value=literal):
             return _compared(columns[name], compare, literal)
+        case StartsWith(column=name, prefix=prefix):
+            return [None if value is None else value.startswith(prefix) for value in columns[name]]
+        case Like(column=name, pattern=pattern):
+            return [None if value is None else has_form(value, pattern) for value in columns[name]]
     raise AssertionError(predicate)
+
+
+def has_form(text: str, pattern: str) -> bool:
+    """Tell whether a text has the form of a pattern with backslashes before literal wildcards, character by character."""
+    if not pattern:
+        return not text
+    if pattern[0] == "%":
+        return any(has_form(text[start:], pattern[1:]) for start in range(len(text) + 1))
+    is_escaped = pattern[0] == "\\" and len(pattern) > 1
+    wanted = pattern[1] if is_escaped else pattern[0]
+    matches = text != "" and (text[0] == wanted or (wanted == "_" and not is_escaped))
+    return matches and has_form(text[1:], pattern[2:] if is_escaped else pattern[1:])
 
 
 def _compared(values: Sequence[Any], compare: Operator, literal: Any) -> Outcomes:

@@ -80,7 +80,7 @@ async def test_the_requests_of_a_new_table_and_of_an_append(server: ColdStoreSer
         *(["GetObject 2024-01-01.0/data.parquet"], ["PutObject 2024-01-01.65538/data.parquet"]),
         *(["PutObject 2024-01-01.65538/_pm"], ["GetObject _txn", "GetObject _meta"]),
         *(["GetObject _writing.65538"], ["GetObject _txn"], ["PutObject _txn"], ["GetObject _writing.65538"]),
-        *(["ListObjectsV2"], ["DeleteObjects"], ["GetObject _catalogue"]),
+        *(["ListObjectsV2"], ["DeleteObjects"], ["GetObject _catalogue", "GetObject _metadata"]),
     )
     assert same_rows(await read(server), in_order([rows, ticks(50, seed=1, days=1)]))
 

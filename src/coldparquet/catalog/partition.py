@@ -519,6 +519,15 @@ class Partition:
 
     async def read_footer(self, *, size_bytes: int | None = None) -> ParquetFooter:
         """Read the Parquet footer, with or without a sidecar. 1 or 2 requests."""
+        footer, _ = await self._read_footer(size_bytes)
+        return footer
+
+    async def read_footer_bytes(self) -> bytes:
+        """Read the Thrift bytes of the Parquet footer, which were parsed and found sound. 1 or 2 requests."""
+        _, content = await self._read_footer(None)
+        return content
+
+    async def _read_footer(self, size_bytes: int | None) -> tuple[ParquetFooter, bytes]:
         self.check_flags()
         path, size_bytes = self.data_path, size_bytes or self.committed_size_bytes
         suffix_bytes = self._options.footer_suffix_bytes
@@ -559,7 +568,7 @@ class Partition:
                 path=self._location.directory_path,
                 field="row_count",
             )
-        return footer
+        return footer, fetch.footer
 
 
 async def read_packed(partitions: Sequence[Partition]) -> None:

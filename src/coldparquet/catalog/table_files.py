@@ -354,6 +354,8 @@ class CommittedRowsStore(StoreWrapper):
 
 DATA_FILE = "data.parquet"
 SIDECAR_FILE = "_pm"
+PARQUET_METADATA_FILE = "_metadata"
+"""The footers of all files in one, as Arrow, Dask and Spark name it; see `coldparquet.maintenance.parquet_metadata`."""
 
 
 class PartitionLocation(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from coldparquet.cli.output import error_console, facts_table, file_in_place, lines_table
-from coldparquet.report import html_report, scan_report, svg_waterfall
+from coldparquet.report import scan_report
 from coldparquet.report.kinds import kind_of, purpose_of, remarks_on
 from coldparquet.text import human_bytes, human_milliseconds, human_price, human_seconds, plural, visible
 
@@ -111,9 +111,8 @@ class ScanProfile:
             _print_profile(scan_report(scan, records=records))
         if self.report_path is not None:
             report = scan_report(scan, plan=plan, records=records)
-            text = svg_waterfall(records) if self.report_path.suffix == ".svg" else html_report(report)
             with file_in_place(self.report_path) as file:
-                file.write(text.encode())
+                file.write(report.document(self.report_path.suffix).encode())
 
 
 def scan_profile(*, profile: bool, report: str | None) -> ScanProfile:

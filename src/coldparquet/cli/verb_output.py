@@ -13,6 +13,7 @@ from rich.text import Text
 
 from coldparquet.catalog.packed import CATALOGUE_FILE
 from coldparquet.catalog.pages import PAGES_FILE
+from coldparquet.catalog.table_files import PARQUET_METADATA_FILE
 from coldparquet.cli.advice import in_flags
 from coldparquet.cli.output import (
     Name,
@@ -160,7 +161,8 @@ class _Told:
         if pages:
             yield _pages_line(pages)
         yield from map(_transaction_line, transactions)
-        yield from map(_catalogue_line, catalogues)
+        for result in catalogues:
+            yield from _catalogue_lines(result)
 
     def _counts(self, tables: Sequence[WorkResult]) -> Text:
         subject = "" if self._is_one_table else plural(self._table_count, "table")
@@ -262,8 +264,19 @@ class _Told:
         return Text(f"{', '.join(facts)}: ") + verdict
 
 
+def _catalogue_lines(result: WorkResult) -> Iterator[Text]:
+    """Write ``_catalogue: written (186 KiB), 365 of 365 partitions``, and ``_metadata: written (85 KiB), 365 files``."""
+    metadata = result.details.get("parquet_metadata")
+    if metadata is None or result.details["partitions"] or result.reason:
+        yield _catalogue_line(result)
+    if metadata is not None:
+        size = "" if metadata["size_bytes"] is None else f" ({human_bytes(metadata['size_bytes'])})"
+        files = f", {plural(metadata['file_count'], 'file')}" if metadata["file_count"] else ""
+        reason = f": {visible(metadata['reason'])}" if metadata["reason"] else ""
+        yield Text(f"{PARQUET_METADATA_FILE}: {metadata['action']}{size}{files}{reason}")
+
+
 def _catalogue_line(result: WorkResult) -> Text:
-    """Write ``_catalogue: written (186 KiB), 365 of 365 partitions``."""
     facts, size_bytes = result.details, result.size_bytes
     line = Text(f"{CATALOGUE_FILE}: ")
     line += Text(result.action.removeprefix("catalogue "), style=_STYLES[result.outcome])

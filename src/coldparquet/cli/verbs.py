@@ -287,6 +287,14 @@ def pack(
         int, typer.Option(min=0, metavar="MIB", help="Leave bloom filters out if they are more than this; 0: always.")
     ] = 64,
     index: IndexPlace = None,
+    parquet_metadata: Annotated[
+        bool,
+        typer.Option(
+            "--parquet-metadata",
+            help="Also write all footers into one object, _metadata, from which Arrow plans in Python, C++ and R:"
+            " pyarrow.dataset.parquet_dataset(...). It is not checked by these readers.",
+        ),
+    ] = False,
     dry_run: DryRun = False,
     run: RunFlags,
 ) -> None:
@@ -297,12 +305,14 @@ def pack(
     Examples:
         coldparquet pack s3://lake/trades
     """
-    _run(
-        context,
-        {"job": "pack", "bloom_limit_bytes": bloom_limit_mib * MIB, "index": index, "dry_run": dry_run},
-        lakes,
-        run,
-    )
+    job = {
+        "job": "pack",
+        "bloom_limit_bytes": bloom_limit_mib * MIB,
+        "index": index,
+        "parquet_metadata": parquet_metadata,
+        "dry_run": dry_run,
+    }
+    _run(context, job, lakes, run)
 
 
 @takes_flags

@@ -34,6 +34,7 @@ from coldparquet.plan.bind import (
     BoundIn,
     BoundIsNull,
     BoundLeaf,
+    BoundLike,
     BoundPredicate,
     ConstantUnlessNull,
     fields_of,
@@ -56,6 +57,7 @@ _DICTIONARY_NS = 4.0
 _BYTES_NS = 9.0
 _SEARCH_FACTOR = 4.0
 """Cost of a lookup in a set, relative to a comparison with one value."""
+_PATTERN_FACTOR = 10.0
 
 _COPY_NUMBER_NS = 4.0
 _COPY_BYTES_NS = 30.0
@@ -64,6 +66,7 @@ _SHARE_OF_EQUAL = 0.05
 _SHARE_OF_OPERATOR = {Operator.EQUAL: _SHARE_OF_EQUAL, Operator.NOT_EQUAL: 1 - _SHARE_OF_EQUAL}
 _SHARE_OF_RANGE = 0.4
 _SHARE_OF_NULL = 0.2
+_SHARE_OF_PATTERN = 0.1
 
 
 class _PredicateCost(Struct, frozen=True, kw_only=True):
@@ -140,6 +143,8 @@ class _PredicateCosts(BoundFold[_PredicateCost]):
         match leaf:
             case BoundIn(field=field):
                 ns_per_row, share_true = _SEARCH_FACTOR * self._comparison_ns(field.name), 2 * _SHARE_OF_EQUAL
+            case BoundLike(field=field):
+                ns_per_row, share_true = _PATTERN_FACTOR * self._comparison_ns(field.name), _SHARE_OF_PATTERN
             case BoundComparison(field=field, operator=operator):
                 ns_per_row = self._comparison_ns(field.name)
                 share_true = _SHARE_OF_OPERATOR.get(operator, _SHARE_OF_RANGE)
@@ -188,6 +193,7 @@ def _is_text(type_: Any) -> bool:
 _AND: Callable[..., Any] = pc.and_kleene
 _OR: Callable[..., Any] = pc.or_kleene
 _IF_ELSE: Callable[..., Any] = pc.if_else
+_MATCH: Callable[..., Any] = pc.match_substring_regex
 _IS_IN: Callable[..., Any] = pc.is_in
 _MIN_MAX: Callable[..., Any] = pc.min_max
 _COMPARE: dict[Operator, Callable[..., Any]] = {
@@ -287,7 +293,7 @@ class _Rows(BoundFold["pa.ChunkedArray[Any]"]):
                 return self._column(name).is_null()
             case ConstantUnlessNull(value=value):
                 return _null_where_null(self.constant(value), self._column(name))
-            case BoundComparison() | BoundIn():
+            case BoundComparison() | BoundIn() | BoundLike():
                 return self._evaluate_values(leaf, name)
         raise InternalError(f"a {type(leaf).__name__} cannot be evaluated")
 
@@ -306,7 +312,7 @@ class _Rows(BoundFold["pa.ChunkedArray[Any]"]):
             raise InternalError(f"the predicate needs column {name!r}, which was not decoded")
         return self._table.column(index)
 
-    def _evaluate_values(self, leaf: BoundComparison | BoundIn, name: str) -> pa.ChunkedArray[Any]:
+    def _evaluate_values(self, leaf: BoundComparison | BoundIn | BoundLike, name: str) -> pa.ChunkedArray[Any]:
         if name not in self._comparable:
             self._comparable[name] = _comparables(self._column(name))
         outcomes = [_outcome(leaf, comparable) for comparable in self._comparable[name]]
@@ -337,11 +343,16 @@ def _cast(column: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
     return column if column.type.equals(type_) else column.cast(type_)
 
 
-def _outcome(leaf: BoundComparison | BoundIn, comparable: _Comparable) -> pa.ChunkedArray[Any]:
+def _outcome(leaf: BoundComparison | BoundIn | BoundLike, comparable: _Comparable) -> pa.ChunkedArray[Any]:
     values, indices = comparable
     if isinstance(leaf, BoundComparison):
         literal = _domain_array([leaf.value], values.type)[0]
         outcome: pa.ChunkedArray[Any] = _COMPARE[leaf.operator](values, literal)
+    elif isinstance(leaf, BoundLike):
+        chunks: list[Any] = values.chunks
+        # A view and no cast, which would refuse text that is no UTF-8.
+        text = pa.chunked_array([chunk.view(pa.string()) for chunk in chunks], type=pa.string())
+        outcome = _MATCH(text, leaf.regex)
     else:
         outcome = _null_where_null(_is_listed(leaf, values), values)
     return outcome if indices is None else pa.chunked_array([outcome.combine_chunks().take(indices)])

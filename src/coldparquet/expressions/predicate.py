@@ -20,8 +20,17 @@ import pyarrow as pa
 from msgspec import Struct
 
 from coldparquet.errors import InvalidInputError, UnsupportedError
-from coldparquet.expressions.tree import Field, FunctionCall, UnknownTreeError, Value, columns_of, read_tree, write_tree
-from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, starts_with
+from coldparquet.expressions.tree import (
+    Field,
+    FunctionCall,
+    NestedField,
+    UnknownTreeError,
+    Value,
+    paths_of,
+    read_tree,
+    write_tree,
+)
+from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, StartsWith
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -61,11 +70,13 @@ class Dialect(Struct, frozen=True, kw_only=True):
     hides_nulls: bool = False
     """Whether an expression does not tell what ``is_in`` does with NULL, nor that a time of one unit may equal several of a
     finer one. Its translation then is never exact."""
+    hides_nan: bool = False
+    """Whether ``true`` stands for a comparison such as ``<= NaN``, which is NULL for NULL: DuckDB 1 does not say of which column."""
 
 
 ARROW = Dialect()
 POLARS = Dialect(nan_is_largest=True, zeros_differ=False, hides_nulls=True)
-DUCKDB = Dialect(nan_is_largest=True, zeros_differ=False)
+DUCKDB = Dialect(nan_is_largest=True, zeros_differ=False, hides_nan=True)
 """DataFusion, too."""
 
 
@@ -103,10 +114,10 @@ def expression_for_arrow(expression: pc.Expression, schema: pa.Schema, dialect: 
     """
     if not dialect.nan_is_largest:
         return expression
-    floating = {field.name for field in schema if pa.types.is_floating(field.type)}
     try:
         tree = read_tree(expression)
-        return write_tree(_with_largest_nan(tree, floating)) if columns_of(tree) & floating else expression
+        floating = {path for path in paths_of(tree) if pa.types.is_floating(_type_at(schema, path))}
+        return write_tree(_with_largest_nan(tree, floating)) if floating else expression
     except (UnknownTreeError, RecursionError) as error:
         raise UnsupportedError(
             f"a filter cannot be evaluated as its engine means it: {error or 'nested too deep'}; leave it out, and filter the"
@@ -115,12 +126,22 @@ def expression_for_arrow(expression: pc.Expression, schema: pa.Schema, dialect: 
         ) from error
 
 
-def _with_largest_nan(node: Node, floating: AbstractSet[str]) -> Node:  # noqa: PLR0911 - one case per operator
+def _type_at(schema: pa.Schema, path: tuple[str, ...]) -> Any:
+    """Return the type of a column, or of a field of one; null of those that do not exist, which Arrow refuses."""
+    type_: Any = pa.struct(list(schema))
+    for name in path:
+        if not pa.types.is_struct(type_) or type_.get_field_index(name) < 0:
+            return pa.null()
+        type_ = type_.field(name).type
+    return type_
+
+
+def _with_largest_nan(node: Node, floating: AbstractSet[tuple[str, ...]]) -> Node:  # noqa: PLR0911 - one case per operator
     """Write comparisons of numbers of which one may be NaN with ``is_nan``, which is NULL for NULL."""
     if not isinstance(node, FunctionCall):
         return node
     arguments = tuple(_with_largest_nan(part, floating) for part in node.arguments)
-    if node.function not in _OPERATORS or not columns_of(node) & floating:
+    if node.function not in _OPERATORS or not paths_of(node) & floating:
         return FunctionCall(node.function, arguments, node.options)
     one, other = arguments
     match _OPERATORS[node.function]:
@@ -204,10 +225,16 @@ class _Translator:
         except _NoTranslationError as error:
             return Translation(None, str(error))
 
-    def _exactly(self, node: Node) -> Predicate:  # noqa: C901, PLR0911 - one case per function
+    def _exactly(self, node: Node) -> Predicate:  # noqa: C901, PLR0911, PLR0912 - one case per function
         """Return a predicate that is true, false and NULL just where the expression is."""
         match node:
             case Value(scalar=scalar) if pa.types.is_boolean(scalar.type) or pa.types.is_null(scalar.type):
+                if self._dialect.hides_nan and scalar.as_py():
+                    raise UnsupportedError(
+                        "DuckDB 1 asks for all rows where a condition compares with NaN, and rows with NULL would be among them; ask"
+                        " for IS NOT NULL in its place (all numbers are <= NaN), or use DuckDB 2",
+                        kind="UnsupportedFilter",
+                    )
                 return Literal(scalar.as_py())
             case Field(name=name) if pa.types.is_boolean(self._type(name)):
                 return Comparison(name, Operator.EQUAL, value=True)
@@ -316,7 +343,7 @@ class _Translator:
         if not _is_text(self._type(name)):
             raise _NoTranslationError(f"starts_with of {self._type(name)}")
         pattern = options["pattern"].as_py()
-        return starts_with(name, pattern.decode() if isinstance(pattern, bytes) else pattern)
+        return StartsWith(name, pattern.decode() if isinstance(pattern, bytes) else pattern)
 
     def _literals(self, name: str, listed: Any) -> list[Any]:
         type_ = self._type(name)
@@ -420,4 +447,9 @@ def _text_of(node: Node) -> str:
             return f"the literal {scalar.as_py()!r} as a condition"
         case FunctionCall(function=function, arguments=arguments):
             inner = next((part.function for part in arguments if isinstance(part, FunctionCall)), None)
+            nested = next((part.path for part in arguments if isinstance(part, NestedField)), None)
+            if nested is not None:
+                return f"{function}() of nested_field_ref {'.'.join(nested)}"
             return f"{function}() of {inner}()" if inner else f"{function}()"
+        case NestedField(path=path):
+            return f"nested_field_ref {'.'.join(path)} as a condition"

@@ -1,13 +1,14 @@
 """Reads the tree of a ``pyarrow.compute.Expression``, which pyarrow itself shows only as text that is cut short.
 
 ``pickle`` writes an expression as an Arrow IPC file: the metadata of its schema is the tree from the root on, as pairs
-``call name``, its arguments, ``options number``, ``end name``, and ``field_ref name``, ``literal number``. The numbers are
-columns of its one batch. The same since pyarrow 18, and in 26. Source: ``cpp/src/arrow/compute/expression.cc``.
+``call name``, its arguments, ``options number``, ``end name``, and ``field_ref name``, ``literal number``; of a nested field
+``nested_field_ref count`` and as many of ``field_ref``. The other numbers are columns of its one batch. The same since pyarrow 18, and in 26. Source: ``cpp/src/arrow/compute/expression.cc``.
 """
 
 from __future__ import annotations
 
 import ctypes
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import pyarrow as pa
@@ -21,6 +22,13 @@ class Field(Struct, frozen=True):
     """A column, by name."""
 
     name: str
+
+
+class NestedField(Struct, frozen=True):
+    """A field of a column of structs."""
+
+    path: tuple[str, ...]
+    """From the column on."""
 
 
 class Value(Struct, frozen=True):
@@ -38,11 +46,11 @@ class FunctionCall(Struct, frozen=True):
     """Arrow scalars by name."""
 
 
-Node: TypeAlias = Field | Value | FunctionCall
+Node: TypeAlias = Field | NestedField | Value | FunctionCall
 
 
 class UnknownTreeError(Exception):
-    """The expression has parts that no pair describes, such as a nested field."""
+    """The expression has parts that no pair describes."""
 
 
 def is_arrow_expression(value: object) -> TypeGuard[pc.Expression]:
@@ -69,11 +77,19 @@ def read_tree(expression: pc.Expression) -> Node:
 
 def columns_of(node: Node) -> set[str]:
     """Return the names of all columns in a tree."""
-    found, left = set(), [node]
+    return {path[0] for path in paths_of(node)}
+
+
+def paths_of(node: Node) -> set[tuple[str, ...]]:
+    """Return all columns in a tree, and all fields of columns of structs."""
+    found: set[tuple[str, ...]] = set()
+    left = [node]
     while left:
         match left.pop():
             case Field(name=name):
-                found.add(name)
+                found.add((name,))
+            case NestedField(path=path):
+                found.add(path)
             case FunctionCall(arguments=arguments):
                 left.extend(arguments)
     return found
@@ -90,6 +106,8 @@ def write_tree(node: Node) -> pc.Expression:
     match node:
         case Field(name=name):
             return pc.field(name)
+        case NestedField(path=path):
+            return pc.field(*path)
         case Value(scalar=scalar):
             return pc.scalar(scalar)
         case FunctionCall(function="is_in", arguments=(part,), options=options):
@@ -107,7 +125,8 @@ def write_tree(node: Node) -> pc.Expression:
 def _tree(pairs: list[tuple[str, str]], batch: pa.RecordBatch) -> Node:
     # A loop, because filters that programs write may be nested deeper than Python recurses.
     open_calls: list[tuple[str, list[Node], dict[str, Any]]] = []
-    for kind, text in pairs:
+    left = iter(pairs)
+    for kind, text in left:
         match kind:
             case "call":
                 open_calls.append((text, [], {}))
@@ -120,6 +139,8 @@ def _tree(pairs: list[tuple[str, str]], batch: pa.RecordBatch) -> Node:
                 node: Node = FunctionCall(function, tuple(arguments), options)
             case "field_ref":
                 node = Field(text)
+            case "nested_field_ref":
+                node = NestedField(tuple(name for _, name in islice(left, int(text))))
             case "literal":
                 node = Value(batch.column(int(text))[0])
             case _:

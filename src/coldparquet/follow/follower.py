@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from coldparquet.catalog.discovery import recorded_locations
 from coldparquet.catalog.partition import Partition
-from coldparquet.errors import NotFoundError, ObjectChangedError
+from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError
+from coldparquet.expressions.sql import depends_on_now
 from coldparquet.follow.changes import changes_between, find_grown, with_growth
 from coldparquet.follow.progress import RowWindow, next_state, windows_between
 from coldparquet.follow.state import ListedPartitions, recorded_state
@@ -51,9 +52,18 @@ class TableFollower:
         rows: The wanted columns and rows.
         on_change: What to do about partitions that changed after their rows were delivered.
         options: How to read.
+
+    Raises:
+        InvalidInputError: The condition depends on the time at which it is asked.
     """
 
     def __init__(self, table: Table, rows: FollowedRows, *, on_change: OnChange, options: ReadOptions) -> None:
+        if rows.where is not None and depends_on_now(rows.where):
+            raise InvalidInputError(
+                f"the condition {rows.where!r} depends on now(), and what is added to a table is read at any later time; write"
+                " a fixed time in its place",
+                kind="InvalidPredicate",
+            )
         self._table = table
         self._options = options
         self._rows = rows

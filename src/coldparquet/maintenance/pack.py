@@ -13,7 +13,7 @@ from coldparquet.catalog.discovery import discover_any
 from coldparquet.catalog.layouts import listed_live_files
 from coldparquet.catalog.packed import CATALOGUE_FILE, CATALOGUE_REASON
 from coldparquet.catalog.table_formats import read_live_files
-from coldparquet.concurrency import map_or_cancel
+from coldparquet.concurrency import both, map_or_cancel
 from coldparquet.errors import (
     ColdParquetError,
     InternalError,
@@ -35,6 +35,7 @@ from coldparquet.maintenance.packed_entries import (
     read_entry,
     read_entry_of_file,
 )
+from coldparquet.maintenance.parquet_metadata import ParquetMetadataWriter, WrittenParquetMetadata
 from coldparquet.pipelines.lakes import TableByTable, one_table
 from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, join_url
 from coldparquet.records import replace
@@ -104,6 +105,8 @@ class PackReport:
     """Oldest first."""
     reason: str | None = None
     """Why nothing was written, or why readers do not use what was."""
+    parquet_metadata: WrittenParquetMetadata | None = None
+    """What became of the table's ``_metadata``; None where there is none."""
 
     @property
     def packed_count(self) -> int:
@@ -129,6 +132,8 @@ class PackJob(TableByTable):
     """Directory for the catalogue, see :func:`pack_table`."""
     format: TableFormat | None = None
     """Which log says what files the tables have."""
+    parquet_metadata: bool = False
+    """Also write ``_metadata``, see :func:`pack_table`."""
     dry_run: bool = False
     """Write nothing; say what would be written."""
 
@@ -140,16 +145,25 @@ class PackJob(TableByTable):
         """Pack one table. Requests: those of :func:`pack_table`."""
         report = await self.pack(item, stores, force=True)
         done = result_of_pack(item, replace(report, url=item.table_url))
-        return replace(done, outcome="failed", kind="NothingToPack") if report.action == "skipped" else done
+        is_nothing = report.action == "skipped" and report.parquet_metadata is None
+        return replace(done, outcome="failed", kind="NothingToPack") if is_nothing else done
 
     async def pack(self, item: WorkItem, stores: LakeStores, *, force: bool) -> PackReport:
         """Pack one table; without ``force`` files of other layouts are kept that a listing shows to be as packed."""
         store, path = stores.table(item)
+        if self.parquet_metadata and (self.index is not None or self.format is not None):
+            raise InvalidInputError(
+                "a _metadata names files relative to itself, and by no log, so it lies in the table's directory alone; leave out the"
+                " index and the format",
+                kind="IndexElsewhere",
+                path=path,
+            )
         packing = _Packing(
             store,
             path,
             stores.read_options,
             dry_run=self.dry_run,
+            parquet_metadata=self.parquet_metadata,
             on_progress=stores.on_progress,
             index_path=None if self.index is None else join_url(stores.path_of(self.index, item), item.table),
             live_files=None
@@ -183,6 +197,7 @@ def result_of_pack(item: WorkItem, report: PackReport, *, is_renewed: bool = Fal
             "bloom_bytes": report.bloom_bytes,
             "left_out_bloom_bytes": report.left_out_bloom_bytes,
             "left_out": {reason: few_names(names) for reason, names in left_out.items()},
+            **({} if report.parquet_metadata is None else {"parquet_metadata": asdict(report.parquet_metadata)}),
         },
         done=report,
     )
@@ -194,6 +209,7 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     storage_options: Mapping[str, Any] | None = None,
     bloom_limit_bytes: int = DEFAULT_LIMIT_BYTES,
     index: str | None = None,
+    parquet_metadata: bool = False,
     dry_run: bool = False,
     options: ReadOptions | None = None,
     store_options: StoreOptions | None = None,
@@ -213,33 +229,44 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     store, it lies there, for tables that are not ours to write to: readers take ``ReadOptions(index=...)``. Files of other
     layouts (:mod:`coldparquet.catalog.layouts`) have no sidecars; their footers are packed.
 
+    With ``parquet_metadata`` another object is written, ``_metadata`` in the table's directory: the footers of all files in one,
+    for readers other than this library. ``pyarrow.dataset.parquet_dataset(".../_metadata")``, and Arrow in C++ and R, plan from
+    it alone. These readers trust it: after other programs changed the table, write it again; ``coldparquet verify`` tells. What
+    this library writes to the table renews it, or removes it where that is impossible. All partitions must be Parquet, and of
+    the same columns. Beside it, name the files as ``*/data.parquet`` to Polars and DuckDB, and to Spark's own reader of Parquet,
+    which finds no rows in a directory such as ``2024-03-01`` if it is given the table's.
+
     Requests: those that find the partitions (:func:`coldparquet.catalog.discovery.discover`); per Parquet partition 1 listing
     and 1 or 2 for the sidecar, and where it has bloom filters 1 or few for those; 1 for the catalogue that is there and
-    1 to write, none if nothing is new.
+    1 to write, none if nothing is new. 1 for the ``_metadata`` that is there; if one is written, 1 or 2 for the footer of each
+    partition, and 1 to write.
     """
-    job = PackJob(bloom_limit_bytes=bloom_limit_bytes, index=index, dry_run=dry_run)
+    job = PackJob(bloom_limit_bytes=bloom_limit_bytes, index=index, parquet_metadata=parquet_metadata, dry_run=dry_run)
     async with one_table(Place(url, storage_options, store_options, store), options) as table:
         return job.report(await job.on_table(table, on_progress))
 
 
-async def renew_catalogue(
+async def renew_catalogue(  # noqa: PLR0913 - what was written, and what is to be made of it
     store: ObjectStore,
     path: str,
     options: ReadOptions,
     *,
     changed: Collection[str],
     make: bool,
+    keeps_rows: bool = False,
 ) -> PackReport | None:
-    """Bring the catalogue of a table up to date after partitions of it were written.
+    """Bring the catalogue of a table, and its ``_metadata``, up to date after partitions of it were written.
 
     Requests: 1 for the catalogue that is there; if there is one, or one is asked for, those of :func:`pack_table`, but only
-    for partitions that were written or that it does not have. A catalogue without bloom filters gets none.
+    for partitions that were written or that it does not have. A catalogue without bloom filters gets none. If partitions were
+    written, and not only moved (``keeps_rows``), 1 for the ``_metadata``, at the same time; if there is one, likewise.
     """
-    packing = _Packing(store, path, options, dry_run=False, on_progress=None)
+    is_written = bool(changed) and not keeps_rows
+    packing = _Packing(store, path, options, dry_run=False, on_progress=None, renew_metadata=is_written)
     try:
-        existing = await packing.existing()
+        existing, has_metadata = await both(packing.existing(), packing.is_metadata_due())
         if existing is None and not make:
-            return None
+            return await packing.pack_metadata(changed) if has_metadata else None
         limit_bytes = DEFAULT_LIMIT_BYTES if existing is None or has_blooms(existing.data) else 0
         return await packing.pack(existing, changed=changed, bloom_limit_bytes=limit_bytes)
     except InternalError:
@@ -265,7 +292,7 @@ def is_packed(make: bool | None, store: ObjectStore, partition_count: int) -> bo
 
 
 async def renew_catalogues(
-    results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores, *, make: bool | None
+    results: Sequence[WorkResult], plan: WorkPlan, stores: LakeStores, *, make: bool | None, keeps_rows: bool = False
 ) -> tuple[WorkResult, ...]:
     """Renew the catalogues of the tables of a plan, by what became of their partitions; ``make`` as :func:`is_packed` says.
 
@@ -280,7 +307,9 @@ async def renew_catalogues(
     async def renew(table: WorkItem) -> WorkResult | None:
         store, path = stores.table(table)
         directories, is_wanted = changed[table.table_url], is_packed(make, store, counts[table.table_url])
-        report = await renew_catalogue(store, path, stores.read_options, changed=directories, make=is_wanted)
+        report = await renew_catalogue(
+            store, path, stores.read_options, changed=directories, make=is_wanted, keeps_rows=keeps_rows
+        )
         return None if report is None else result_of_pack(table, report, is_renewed=True)
 
     renewals = await map_or_cancel(renew, plan.tables, at_once=_TABLES_AT_ONCE)
@@ -300,6 +329,8 @@ class _Packing:
         on_progress: Callable[[str, int], None] | None,
         index_path: str | None = None,
         live_files: Callable[[], LiveFiles] | None = None,
+        parquet_metadata: bool = False,
+        renew_metadata: bool = True,
     ) -> None:
         self._store = store
         self._path = path
@@ -309,6 +340,9 @@ class _Packing:
         self._dry_run = dry_run
         self._on_progress = on_progress
         self._live_files = live_files
+        self._metadata: ParquetMetadataWriter | None = None
+        if renew_metadata and live_files is None and index_path is None:
+            self._metadata = ParquetMetadataWriter(self._checked, path, options, make=parquet_metadata, dry_run=dry_run)
 
     async def existing(self) -> FetchedRange | None:
         """Fetch the catalogue that is there; 1 request for most."""
@@ -350,8 +384,25 @@ class _Packing:
         if existing is not None and changed is not None:
             trusted = [location for location in locations if location.name not in changed]
             kept = await asyncio.to_thread(kept_entries, existing.data, trusted)
+        metadata = await self._write_metadata(locations, changed)
         packed = await self._read(locations, kept)
-        return await self._finish(locations, packed, existing, bloom_limit_bytes)
+        report = await self._finish(locations, packed, existing, bloom_limit_bytes)
+        return replace(report, parquet_metadata=metadata)
+
+    async def is_metadata_due(self) -> bool:
+        """Tell whether there is a ``_metadata`` to renew, or one to write. At most 1 request for most."""
+        return self._metadata is not None and await self._metadata.is_due()
+
+    async def pack_metadata(self, changed: Collection[str]) -> PackReport:
+        """Renew the ``_metadata`` of a table without a catalogue."""
+        discovery = await discover_any(self._store, self._path, self._options)
+        metadata = await self._write_metadata(discovery.locations, changed)
+        return PackReport(url=self._path, action="skipped", parquet_metadata=metadata)
+
+    async def _write_metadata(
+        self, locations: Sequence[PartitionLocation], changed: Collection[str] | None
+    ) -> WrittenParquetMetadata | None:
+        return None if self._metadata is None else await self._metadata.write(locations, changed=changed)
 
     async def _pack_layout(
         self, layout: Layout, trusted: FetchedRange | None, existing: FetchedRange | None, bloom_limit_bytes: int
@@ -360,7 +411,8 @@ class _Packing:
         if layout.is_cold_storage:
             refuse_writing_below(self._path, self._catalogue_path)
         if not self._store.has_version_listings:
-            return PackReport(url=self._path, action="skipped", reason=_NO_INDEX_HERE)
+            metadata = await self._write_metadata(layout.locations, None)
+            return PackReport(url=self._path, action="skipped", reason=_NO_INDEX_HERE, parquet_metadata=metadata)
         listed = {info.path: info for info in layout.infos}
         kept = {} if trusted is None else await asyncio.to_thread(kept_entries, trusted.data, layout.locations, listed)
         layout.expect_listed(self._checked.versions)
@@ -374,8 +426,11 @@ class _Packing:
                 self._on_progress(location.name, len(layout.locations))
             return found
 
+        changed = None if trusted is None else {one.name for one in layout.locations if one.name not in kept}
+        metadata = await self._write_metadata(layout.locations, changed)
         packed = await map_or_cancel(read, layout.locations, at_once=self._options.max_concurrency)
-        return await self._finish(layout.locations, packed, existing, bloom_limit_bytes)
+        report = await self._finish(layout.locations, packed, existing, bloom_limit_bytes)
+        return replace(report, parquet_metadata=metadata)
 
     async def _finish(
         self,

@@ -131,6 +131,8 @@ class Verification:
         self._options = options
         self._packed = packed
         self._deep = deep
+        self.footer: bytes | None = None
+        """The Thrift bytes of the footer that counts; None unless it was read."""
         self._data: DeepCheck | None = None
         self._state: SidecarState | None = None
         self._check: PartitionCheck | None = None
@@ -155,7 +157,7 @@ class Verification:
             if lookup.sidecar is not None:
                 self.findings += compare_with_packed(lookup.sidecar, self._packed)
             fetch, sidecar = await self._footer(lookup.sidecar)
-            self._size_bytes = fetch.size_bytes
+            self._size_bytes, self.footer = fetch.size_bytes, fetch.footer
             self.findings += self._file_problems(fetch)
             self._check = await asyncio.to_thread(self._check_metadata, fetch, sidecar, pages.data)
             self.findings += self._check.findings

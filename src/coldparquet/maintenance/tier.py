@@ -141,7 +141,8 @@ class TierJob(TableByTable):
         changed = [result for result in results if result.details.get("has_new_etag")]
         places = {result.table for result in changed}
         tables = {item.table_url: replace(item, partition="") for item in plan.items if item.table_url in places}
-        return await renew_catalogues(changed, replace(plan, tables=tuple(tables.values())), stores, make=False)
+        plan = replace(plan, tables=tuple(tables.values()))
+        return await renew_catalogues(changed, plan, stores, make=False, keeps_rows=True)
 
     async def _decide(
         self, table: TableToPlan, location: PartitionLocation, objects: Mapping[str, ObjectInfo], now_s: float

@@ -31,6 +31,11 @@ from coldparquet.errors import (
 )
 from coldparquet.format.partition_names import EARLIEST_NS
 from coldparquet.maintenance.deep_check import PACK_AGAIN, ReadPackedBlooms, read_packed_blooms
+from coldparquet.maintenance.parquet_metadata import (
+    ParquetMetadata,
+    compare_with_metadata,
+    read_parquet_metadata,
+)
 from coldparquet.maintenance.partition_check import PackedEntry, Verification, VerifiedPartition
 from coldparquet.pipelines.lakes import TableByTable, location_as_data, location_from_data, one_table
 from coldparquet.pipelines.model import Place, WorkPlan, WorkResult
@@ -199,7 +204,7 @@ class VerifyJob(TableByTable):
     async def plan_table(self, table: TableToPlan) -> WorkPlan:
         """Find the partitions, and check what is about a table as a whole.
 
-        Requests: those of :func:`find_verifiable`; 1 or more for a catalogue.
+        Requests: those of :func:`find_verifiable`; 1 or more for a catalogue, and 1 for a ``_metadata``.
         """
         store, path, stores = table.store, table.path, table.stores
         found = await find_verifiable(store, path, stores.read_options)
@@ -209,8 +214,14 @@ class VerifyJob(TableByTable):
             blooms: Literal["index", "all"] = "all" if self.deep and not self.dry_run else "index"
             catalogue = await OpenedCatalogue.read(store, path, blooms=blooms, locations=locations)
             findings = (*findings, *catalogue.findings(locations))
+            metadata = await read_parquet_metadata(store, path)
+            if isinstance(metadata, ParquetMetadata):
+                findings = (*findings, *metadata.findings(found.locations, path))
+            elif metadata is not None:
+                findings = (*findings, metadata)
             if table.is_alone:  # of many tables they would take much memory
                 stores.remember(("catalogue", path), catalogue)
+                stores.remember(("parquet metadata", path), metadata)
         stores.remember(("columns", table.item.table_url), _SeenColumns(metadata=found.metadata))
         items = tuple(
             replace(
@@ -236,14 +247,20 @@ class VerifyJob(TableByTable):
         return WorkPlan(items=(), settled=(about_table, *not_checked))
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
-        """Check one partition. Requests: see :class:`Verification`; 1 per table and process for a catalogue."""
+        """Check one partition. Requests: see :class:`Verification`; 1 per table and process for a catalogue, and a ``_metadata``."""
         store, path = stores.table(item)
         location = location_from_data(item.work["location"], path)
-        packed = None
-        if path not in {location.directory_path, location.data_path}:
+        packed, is_of_table = None, path not in {location.directory_path, location.data_path}
+        if is_of_table:
             packed = await self._packed(location, store, path, stores)
         verification = self._verification(item, location, stores, packed=packed, deep=self.deep)
         await verification.run()
+        if is_of_table and verification.footer is not None:
+            metadata = await stores.once(("parquet metadata", path), lambda: read_parquet_metadata(store, path))
+            if isinstance(metadata, ParquetMetadata):
+                verification.findings += await asyncio.to_thread(
+                    compare_with_metadata, metadata, location, path, verification.footer
+                )
         columns = None
         if verification.sidecar is not None:
             seen = await stores.once(("columns", item.table_url), _SeenColumns.new)

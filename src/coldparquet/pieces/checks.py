@@ -25,7 +25,7 @@ from coldparquet.format.native import FixedLayout, native_layout
 from coldparquet.format.sidecar_layout import PARQUET_MAGIC_BYTES, PARQUET_TAIL_BYTES
 from coldparquet.format.types import TypeTag
 from coldparquet.pieces.frame import damaged_piece
-from coldparquet.plan.bind import BoundComparison, BoundIn, fields_of
+from coldparquet.plan.bind import BoundComparison, BoundIn, BoundLike, fields_of
 from coldparquet.plan.model import MAX_ROW_GROUP_ROWS, MOST_DECODED_BYTES, FileRole, MetadataSource, Read
 from coldparquet.plan.predicate import leaves
 from coldparquet.plan.type_changes import can_convert
@@ -122,6 +122,8 @@ def check_predicate(predicate: BoundPredicate, columns: Sequence[TableColumn]) -
         if isinstance(leaf, BoundComparison | BoundIn):
             found = leaf.values if isinstance(leaf, BoundIn) else (leaf.value,)
             values.setdefault(leaf.field.index, []).extend(found)
+        elif isinstance(leaf, BoundLike):
+            values.setdefault(leaf.field.index, []).append(b"")
     for index, of_column in values.items():
         check_comparable(of_column, types[index])
 

@@ -33,6 +33,7 @@ from coldparquet.plan.bind import (
     BoundField,
     BoundIn,
     BoundIsNull,
+    BoundLike,
     BoundPredicate,
     ConstantUnlessNull,
 )
@@ -140,6 +141,8 @@ def plain_predicate(predicate: BoundPredicate) -> list[Any]:  # noqa: PLR0911 - 
             return ["in", field.index, [_plain_value(value) for value in values]]
         case BoundIsNull(field=field):
             return ["is null", field.index]
+        case BoundLike(field=field, pattern=pattern):
+            return ["like", field.index, pattern]
         case ConstantUnlessNull(field=field, value=value):
             return ["constant unless null", field.index, value]
         case Literal(value=value):
@@ -153,7 +156,9 @@ def plain_predicate(predicate: BoundPredicate) -> list[Any]:  # noqa: PLR0911 - 
     raise InternalError(f"a piece cannot hold a predicate of kind {type(predicate).__name__}")
 
 
-def predicate_of(plain: list[Any], columns: Mapping[int, TableColumn]) -> BoundPredicate:  # noqa: PLR0911 - one per kind
+def predicate_of(  # noqa: C901, PLR0911 - one per kind
+    plain: list[Any], columns: Mapping[int, TableColumn]
+) -> BoundPredicate:
     """Undo :func:`plain_predicate`."""
 
     def field_of(index: int) -> BoundField:
@@ -166,6 +171,8 @@ def predicate_of(plain: list[Any], columns: Mapping[int, TableColumn]) -> BoundP
             return BoundIn(field_of(index), tuple(_value_of(value) for value in values))
         case ["is null", index]:
             return BoundIsNull(field_of(index))
+        case ["like", index, str(pattern)]:
+            return BoundLike(field_of(index), pattern)
         case ["constant unless null", index, bool(value)]:
             return ConstantUnlessNull(field_of(index), value)
         case ["literal", None | bool() as value]:

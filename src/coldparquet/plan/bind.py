@@ -7,7 +7,9 @@ SQL. A NaN that a foreign file stores as a value follows IEEE 754: every compari
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
 from coldparquet.errors import InternalError, InvalidInputError, UnsupportedError
@@ -28,12 +30,14 @@ from coldparquet.plan.predicate import (
     Fold,
     In,
     IsNull,
+    Like,
     Literal,
     Not,
     Operator,
     Or,
     Predicate,
     Result,
+    StartsWith,
     Value,
     leaves,
     quote_name,
@@ -120,6 +124,32 @@ class ConstantUnlessNull(BoundLeaf):
         return f"({value_text(self.value)} unless {quote_name(self.field.name)} IS NULL)"
 
 
+@dataclass(frozen=True, slots=True)
+class BoundLike(BoundLeaf):
+    """The text of the field has the form of a pattern; NULL if the field is NULL. Statistics do not tell."""
+
+    pattern: str
+    """As in :class:`coldparquet.plan.predicate.Like`."""
+
+    def __str__(self) -> str:
+        return str(Like(self.field.name, self.pattern))
+
+    @property
+    def regex(self) -> str:
+        """The pattern as a regular expression of the whole text."""
+        wildcards = {"%": ".*", "_": "."}
+        parts = [
+            re.escape(part[-1]) if len(part) > 1 else wildcards.get(part, re.escape(part))
+            for part in _parts(self.pattern)
+        ]
+        return rf"(?s)\A(?:{''.join(parts)})\z"
+
+
+def _parts(pattern: str) -> list[str]:
+    """Return the wildcards and characters of a pattern; escaped ones with their backslash."""
+    return re.findall(r"(?s)\\.|.", pattern)
+
+
 class BoundFold(Fold[Result]):
     """A fold of bound predicates."""
 
@@ -171,6 +201,10 @@ class _Binding(Fold[Predicate]):
                 return _bind_in(self._field(column), values)
             case Comparison(column=column, operator=operator, value=value):
                 return _bind_comparison(self._field(column), operator, value)
+            case StartsWith(column=column, prefix=prefix):
+                return _bind_prefix(self._field(column), prefix)
+            case Like(column=column, pattern=pattern):
+                return _bind_like(self._field(column), pattern)
         raise InvalidInputError(
             f"{type(leaf).__name__} is not a kind of predicate that can be bound", kind="InvalidPredicate"
         )
@@ -262,6 +296,39 @@ def _bind_in(bound_field: BoundField, values: tuple[Value, ...]) -> BoundPredica
     found, has_null = place_literals(values, bound_field.type, bound_field.name)
     member = _one_of(bound_field, found) if found else _constant(bound_field, outcome=False)
     return Or((member, Literal(None))) if has_null else member
+
+
+def _bind_prefix(bound_field: BoundField, prefix: str) -> BoundPredicate:
+    """Bind a prefix as a range of bytes, in which text is compared: at least the prefix, below the next one as long."""
+    _check_text(bound_field)
+    at_least = _bind_comparison(bound_field, Operator.GREATER_OR_EQUAL, prefix)
+    if not prefix:
+        return at_least
+    encoded = prefix.encode()
+    # No byte of UTF-8 is 255, so the last one can be raised.
+    above = encoded[:-1] + bytes([encoded[-1] + 1])
+    return And((at_least, BoundComparison(bound_field, Operator.LESS, above)))
+
+
+def _bind_like(bound_field: BoundField, pattern: str) -> BoundPredicate:
+    """Bind a pattern, and as a range what stands before its first wildcard: that prunes, and changes no outcome."""
+    _check_text(bound_field)
+    place_literal(pattern, bound_field.type, bound_field.name)  # refuses what UTF-8 cannot write
+    like = BoundLike(bound_field, pattern)
+    prefix = "".join(part[-1] for part in takewhile(lambda part: part not in ("%", "_"), _parts(pattern)))
+    return And((_bind_prefix(bound_field, prefix), like)) if prefix else like
+
+
+def _check_text(bound_field: BoundField) -> None:
+    if bound_field.type.comparison is not ValueOrder.BYTES:
+        name = quote_name(bound_field.name)
+        hint = f"; for a month of times write {name} in '2024-03'" if bound_field.type.arrow.name == "timestamp" else ""
+        raise UnsupportedError(
+            f"column {bound_field.name!r} is {bound_field.type.name}, and only text has a prefix, or the form of a pattern{hint}",
+            kind="UnsupportedComparison",
+            column=bound_field.name,
+            type=bound_field.type.name,
+        )
 
 
 def _constant(bound_field: BoundField, *, outcome: bool) -> BoundPredicate:

@@ -6,6 +6,7 @@ from collections import Counter
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from coldparquet.format.partition_names import has_parquet_suffix
 from coldparquet.options import COALESCING_BY_GOAL
 from coldparquet.plan.budget import (
     Spending,
@@ -176,8 +177,8 @@ def _spent(plan: ReadPlan) -> list[str]:
         several = " and ".join([", ".join(counts[:-1]), counts[-1]] if len(counts) > 1 else counts)
         dollars = metadata_dollars(plan, prices_of(plan.options))
         times, scale = _scale(dollars.amount, "plan")
-        asked = "S3 would charge " if _is_free(plan) else ""
-        lines.append(f"{several}: {asked}{_sum(dollars, scale)} {times}")
+        # A disk is listed directory by directory, S3 is not: what it would charge cannot be told.
+        lines.append(several if _is_free(plan) else f"{several}: {_sum(dollars, scale)} {times}")
     return lines
 
 
@@ -231,7 +232,7 @@ _ACHIEVED: dict[TechniqueName, str] = {
 _PLANNED_FROM = {
     "sidecar": "sidecar",
     "catalogue": "catalogue",
-    "footer": "footer: no usable sidecar",
+    "footer": "footer",
     "native": "native files",
 }
 
@@ -396,7 +397,8 @@ def _partition_table(plan: ReadPlan, width: int | None) -> list[str]:
     for row, remark in zip(body, remarks, strict=True):
         lines += [*row, *remark]
     lines += _and_more(len(plan.partitions))
-    if any(partition.metadata_source == "footer" for partition in plan.partitions):
+    by_footer = [partition for partition in plan.partitions if partition.metadata_source == "footer"]
+    if any(plan.speed.is_remote or not has_parquet_suffix(partition.name) for partition in by_footer):
         lines.append("'coldparquet index' describes the files once, in place of footers")
     return lines
 

@@ -304,7 +304,8 @@ def _write_plain(value: DomainValue, _column_type: ColumnType) -> str:
 
 
 def _write_text(value: DomainValue, _column_type: ColumnType) -> str:
-    return value_text(value.decode() if isinstance(value, bytes) else value)
+    # The end of a range of prefixes need not be UTF-8.
+    return value_text(value.decode(errors="backslashreplace") if isinstance(value, bytes) else value)
 
 
 def _write_point_in_time(value: DomainValue, column_type: ColumnType) -> str:

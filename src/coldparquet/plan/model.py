@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from coldparquet.format.parquet_schema import LeafSpec
 from coldparquet.format.types import parse_part, parse_stored, resolve_type
+from coldparquet.lazy_names import ShownInNotebooks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -366,7 +367,7 @@ class FetchNumbers(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class ReadPlan:
+class ReadPlan(ShownInNotebooks):
     """Everything that a read will do. Only what it lists is requested from the data objects."""
 
     table: str

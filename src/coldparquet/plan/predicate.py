@@ -160,8 +160,6 @@ MAX_DEPTH = 100
 """Deepest tree that can be built: every walk over one may then simply recurse."""
 
 _FIRST_TOO_LONG: int = 10**MAX_DIGITS
-_LAST_CHARACTER = 0x10FFFF
-_SURROGATES = range(0xD800, 0xE000)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _WORDS_OF_SQL = frozenset(
     """
@@ -209,7 +207,7 @@ class Predicate:
 
     def columns(self) -> tuple[str, ...]:
         """Return the names of the predicate's columns, each once, in order of appearance."""
-        tests = [leaf for leaf in leaves(self) if isinstance(leaf, Comparison | In | IsNull)]
+        tests = [leaf for leaf in leaves(self) if isinstance(leaf, Comparison | In | IsNull | StartsWith | Like)]
         return tuple(dict.fromkeys(leaf.column for leaf in tests))
 
     def negated_text(self) -> str:
@@ -289,6 +287,46 @@ class IsNull(Predicate):
     def negated_text(self) -> str:
         """Write the opposite as SQL."""
         return f"{quote_name(self.column)} IS NOT NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith(Predicate):
+    """The text ``column`` begins with ``prefix``; every text begins with the empty one."""
+
+    column: str
+    prefix: str
+
+    def __post_init__(self) -> None:
+        _check_column(self.column)
+        if not isinstance(self.prefix, str):
+            raise InvalidInputError(
+                f"column {self.column!r} is to begin with {self.prefix!r}; expected text, such as"
+                f" col({self.column!r}).starts_with('BTC')",
+                kind="InvalidLiteral",
+                column=self.column,
+            )
+
+    def __str__(self) -> str:
+        return f"starts_with({quote_name(self.column)}, {value_text(self.prefix)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Like(Predicate):
+    """The text ``column`` has the form of ``pattern``: ``%`` is any text, ``_`` any character; a backslash stands before these."""
+
+    column: str
+    pattern: str
+
+    def __str__(self) -> str:
+        return f"{quote_name(self.column)} {self._written('LIKE')}"
+
+    def negated_text(self) -> str:
+        """Write the opposite as SQL."""
+        return f"{quote_name(self.column)} {self._written('NOT LIKE')}"
+
+    def _written(self, operator: str) -> str:
+        escape = " ESCAPE '\\'" if "\\" in self.pattern else ""
+        return f"{operator} {value_text(self.pattern)}{escape}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,9 +484,9 @@ class Column:
         """Return the predicate ``low <= column <= high``; no row satisfies it when ``low`` exceeds ``high``."""
         return And((self >= low, self <= high))
 
-    def starts_with(self, prefix: str) -> Predicate:
+    def starts_with(self, prefix: str) -> StartsWith:
         """Return the predicate that a text column begins with ``prefix``."""
-        return starts_with(self.name, prefix)
+        return StartsWith(self.name, prefix)
 
     def is_null(self) -> IsNull:
         """Return the predicate that the column has no value."""
@@ -491,17 +529,6 @@ def col(name: str) -> Column:
         InvalidInputError: The name is not a string, or is empty.
     """
     return Column(name)
-
-
-def starts_with(name: str, prefix: str) -> Predicate:
-    """Return the predicate that a text column begins with ``prefix``: a range, for UTF-8 sorts as code points do."""
-    at_least = Comparison(name, Operator.GREATER_OR_EQUAL, prefix)
-    stem = prefix.rstrip(chr(_LAST_CHARACTER))
-    if not stem:
-        return at_least
-    following = ord(stem[-1]) + 1
-    above = stem[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
-    return And((at_least, Comparison(name, Operator.LESS, above)))
 
 
 _PLAIN_KINDS = frozenset({bool, int, str, bytes, date, time, Instant, UUID, IPv4Address, type(None)})

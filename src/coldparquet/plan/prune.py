@@ -21,7 +21,7 @@ import numpy as np
 from msgspec import Struct
 
 from coldparquet.errors import InternalError, UnsupportedError
-from coldparquet.plan.bind import BoundComparison, BoundFold, BoundIn, BoundIsNull, ConstantUnlessNull
+from coldparquet.plan.bind import BoundComparison, BoundFold, BoundIn, BoundIsNull, BoundLike, ConstantUnlessNull
 from coldparquet.plan.bounds import NumericSide
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT, And, Instant, Operator
 from coldparquet.plan.statistics import BOUNDS_OF_COLUMNS
@@ -167,6 +167,8 @@ def _verdict(leaf: BoundLeaf, bounds: Bounds) -> Verdict:
             may_be_true, may_be_false = _compare(bounds, operator, value)
         case BoundIn():
             may_be_true, may_be_false = _is_member(bounds, leaf)
+        case BoundLike():
+            may_be_true = may_be_false = values
         case _:
             raise InternalError(f"a {type(leaf).__name__} cannot be pruned by")
     return Verdict(may_be_true=may_be_true & values, may_be_false=may_be_false & values, may_be_null=nulls)

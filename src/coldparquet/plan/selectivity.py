@@ -23,6 +23,7 @@ from coldparquet.plan.bind import (
     BoundIn,
     BoundIsNull,
     BoundLeaf,
+    BoundLike,
     ConstantUnlessNull,
     fields_of,
 )
@@ -45,6 +46,7 @@ FloatArray: TypeAlias = npt.NDArray[np.float64]
 _BELOW = frozenset({Operator.LESS, Operator.LESS_OR_EQUAL})
 _ABOVE = frozenset({Operator.GREATER, Operator.GREATER_OR_EQUAL})
 
+_SHARE_OF_PATTERN = 0.1
 _UNKNOWN_RANGE = 0.5
 """Fraction of the values that a comparison with ``<`` or ``>`` leaves without bounds."""
 
@@ -239,6 +241,8 @@ class _Estimator(BoundFold[_Outcomes]):
             case BoundComparison() | BoundIn():
                 distinct = self._ones if counted is None else counted.distinct_values
                 fraction = _fraction(leaf, bounds, distinct)
+            case BoundLike():
+                fraction = self._ones * _SHARE_OF_PATTERN
             case _:
                 raise InternalError(f"how many rows a {type(leaf).__name__} leaves cannot be estimated")
         return _Outcomes(true=fraction * present, false=(1 - fraction) * present)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldparquet.catalog.discovery import PUBLISHING_FILE, is_manifest_name
 from coldparquet.catalog.packed import CATALOGUE_FILE
-from coldparquet.catalog.table_files import TRANSACTION_FILE, partition_location
+from coldparquet.catalog.table_files import PARQUET_METADATA_FILE, TRANSACTION_FILE, partition_location
 from coldparquet.concurrency import map_or_cancel
 from coldparquet.format.partition_records import PartitionRecords, partition_stops
 from coldparquet.format.txn import Lag, LeftBehind, encode_txn
@@ -347,7 +347,8 @@ class _Run:
         self, written: Sequence[TransferredPartition], published: PublishedTable
     ) -> PackReport | None:
         """Renew the catalogue that is there, or make one if that is asked for; readers can do without until then."""
-        if self._options.dry_run or not (self._options.pack or CATALOGUE_FILE in published.objects):
+        has_any = not {CATALOGUE_FILE, PARQUET_METADATA_FILE}.isdisjoint(published.objects)
+        if self._options.dry_run or not (self._options.pack or has_any):
             return None
         options = ReadOptions(max_concurrency=self._options.max_concurrency)
         changed = {partition.name for partition in written}

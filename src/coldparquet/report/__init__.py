@@ -1,10 +1,10 @@
-"""What a scan did, as a page for a browser and as a drawing.
+"""What a scan did, as a page for a browser, as a drawing, and in notebooks.
 
-report = scan_report(scan, plan=await scan.plan())
-Path("scan.html").write_text(html_report(report), encoding="utf-8")
+``scan.report("scan.html")`` writes a page. With the requests that opened the table:
+``html_report(scan_report(scan, plan=await scan.plan(), records=table.request_log))``.
 """
 
-from coldparquet.report.scan_report import ScanReport, html_report, scan_report
+from coldparquet.report.scan_report import ScanReport, html_report, scan_report, write_report
 from coldparquet.report.waterfall_drawing import svg_waterfall
 
-__all__ = ["ScanReport", "html_report", "scan_report", "svg_waterfall"]
+__all__ = ["ScanReport", "html_report", "scan_report", "svg_waterfall", "write_report"]

@@ -15,19 +15,33 @@ if TYPE_CHECKING:
     from coldparquet.storage.log import RequestRecord
 
 
-COLOURS = """\
-:root {
-  color-scheme: light dark;
-  --paper: #ffffff; --card: #f6f8fa; --line: #d0d7de; --ink: #1f2328; --faint: #59636e;
+_LIGHT = """\
+color-scheme: light;
+  --paper: #ffffff; --card: #f6f8fa; --line: #d0d7de; --ink: #1f2328; --faint: #59636e; --idle: #eaeef2;
   --listing: #9a6700; --metadata: #0969da; --data: #00805e; --writing: #a0457a; --failed: #c93c00;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --paper: #0d1117; --card: #161b22; --line: #30363d; --ink: #e6edf3; --faint: #9198a1;
-    --listing: #e3b341; --metadata: #58a6ff; --data: #3fb98c; --writing: #d98cb7; --failed: #ff8552;
-  }
-}
 """
+_DARK = """\
+color-scheme: dark;
+  --paper: #0d1117; --card: #161b22; --line: #30363d; --ink: #e6edf3; --faint: #9198a1; --idle: #21262d;
+  --listing: #e3b341; --metadata: #58a6ff; --data: #3fb98c; --writing: #d98cb7; --failed: #ff8552;
+"""
+_LIGHT_NOTEBOOKS = ('[data-jp-theme-light="true"]', ".vscode-light", 'html[theme="light"]')
+_DARK_NOTEBOOKS = ('[data-jp-theme-light="false"]', ".vscode-dark", 'html[theme="dark"]')
+"""How JupyterLab, Visual Studio Code and Colab say which theme they show, whatever the screen prefers."""
+
+
+def colours_of(selector: str) -> str:
+    """Return the style that gives an element its colours, light or dark as the screen prefers."""
+    return f"{selector} {{ {_LIGHT}}}\n@media (prefers-color-scheme: dark) {{ {selector} {{ {_DARK}}} }}\n"
+
+
+def colours_in_notebooks(selector: str) -> str:
+    """Return the style that gives an element its colours, light or dark as the notebook around it is."""
+
+    def under(themes: tuple[str, ...]) -> str:
+        return ", ".join(f"{theme} {selector}" for theme in themes)
+
+    return f"{colours_of(selector)}{under(_LIGHT_NOTEBOOKS)} {{ {_LIGHT}}}\n{under(_DARK_NOTEBOOKS)} {{ {_DARK}}}\n"
 
 
 _NOT_IN_XML = dict.fromkeys((*range(0xD800, 0xE000), 0xFFFE, 0xFFFF), UNKNOWN)

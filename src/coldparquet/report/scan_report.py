@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coldparquet import __version__
+from coldparquet.errors import InvalidInputError
 from coldparquet.plan.cost import prices_of
 from coldparquet.records import replace
-from coldparquet.report.kinds import COLOURS, KINDS, escaped, escaped_lines, kind_of, remarks_on
-from coldparquet.report.waterfall_drawing import WATERFALL_STYLE, draw_waterfall
+from coldparquet.report.kinds import KINDS, colours_in_notebooks, escaped, escaped_lines, kind_of, remarks_on
+from coldparquet.report.waterfall_drawing import WATERFALL_STYLE, busy_s, html_waterfall, svg_waterfall
 from coldparquet.scan.stats import request_dollars
 from coldparquet.text import (
     few_names,
@@ -22,6 +25,7 @@ from coldparquet.text import (
 )
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Sequence
 
     from coldparquet.plan.model import ReadPlan
@@ -31,35 +35,64 @@ if TYPE_CHECKING:
     from coldparquet.table_scan import Scan
 
 
+_LEAST_CLIENT_S = 0.001
+
 _MOST_ROWS = 5_000
 """Requests that the table lists before it says how many more there are; browsers become slow beyond."""
 
 _STYLE = """\
 * { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 ui-sans-serif, system-ui, sans-serif; }
-main { max-width: 1180px; margin: 0 auto; padding: 28px 20px 48px; }
 h1 { font-size: 21px; margin: 0 0 2px; overflow-wrap: anywhere; }
 h2 { font-size: 16px; margin: 34px 0 10px; }
 p { margin: 0 0 4px; overflow-wrap: anywhere; }
 .faint, footer { color: var(--faint); }
-code, pre { font: 13px/1.5 ui-monospace, monospace; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(165px, 1fr)); gap: 10px; margin-top: 20px; }
-.tile { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 10px 14px; }
+code, pre { font: 13px/1.5 ui-monospace, monospace; color: inherit; background: none; }
+.tiles { display: flex; flex-wrap: wrap; gap: 10px; margin-top: 20px; }
+.tile { flex: 1 1 150px; background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 10px 14px; }
 .tile b { display: block; font-size: 22px; font-weight: 600; font-variant-numeric: tabular-nums; line-height: 1.35; }
 .tile span { display: block; font-size: 13px; color: var(--faint); line-height: 1.4; }
+.tile span[title] { text-decoration: underline dotted; text-underline-offset: 3px; cursor: help; }
 .wide { overflow-x: auto; border: 1px solid var(--line); border-radius: 8px; }
-.wide svg { display: block; min-width: 900px; }
-table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: 4px 10px; border-bottom: 1px solid var(--line); white-space: nowrap; }
+table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; color: inherit; margin: 0; }
+th, td { text-align: right; padding: 4px 10px; border-bottom: 1px solid var(--line); white-space: nowrap; background: none; }
 th { color: var(--faint); font-weight: 600; }
-td.text, th.text { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 160px; }
+td.text, th.text { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 110px; }
 tr:last-child td { border-bottom: 0; }
 .dot { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 7px; }
 pre { margin: 0; padding: 12px 14px; background: var(--card); }
 summary { cursor: pointer; font-weight: 600; font-size: 16px; margin: 34px 0 10px; }
 footer { margin-top: 36px; font-size: 13px; }
+@media (max-width: 820px) {
+.tile { flex-basis: 30%; }
+th, td { padding: 4px 7px; }
+.kinds th:nth-child(4), .kinds td:nth-child(4) { display: none; }
+}
+@media (max-width: 480px) {
+.tile { flex-basis: 40%; }
+.kinds th:nth-child(5), .kinds td:nth-child(5) { display: none; }
+}
 """
 _DOT_STYLE = "".join(f".dot.{kind} {{ background: var(--{kind}); }}\n" for kind in KINDS)
+_PAGE_STYLE = "body { margin: 0; }\nmain { max-width: 1180px; margin: 0 auto; padding: 28px 20px 48px; }\n"
+
+
+def _scoped(style: str) -> str:
+    """Put every rule below ``.coldparquet``, so that it changes nothing else of a notebook."""
+    lines = []
+    for line in style.splitlines():
+        selectors, brace, rest = line.partition(" {")
+        is_rule = brace and not selectors.startswith("@")
+        inner = ", ".join(f".coldparquet {selector}" for selector in selectors.split(", ")) if is_rule else selectors
+        lines.append(f"{inner}{brace}{rest}")
+    return "\n".join(lines) + "\n"
+
+
+STYLE = (
+    colours_in_notebooks(".coldparquet")
+    + ".coldparquet { background: var(--paper); color: var(--ink); font: 15px/1.5 ui-sans-serif, system-ui, sans-serif; }\n"
+    + _scoped(_STYLE + _DOT_STYLE + WATERFALL_STYLE)
+)
+"""What any element of the class ``coldparquet`` needs, in a page or in a notebook."""
 
 
 def html_report(report: ScanReport) -> str:
@@ -75,17 +108,17 @@ def html_report(report: ScanReport) -> str:
             '<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">""",
-            f"<title>coldparquet: {escaped(report.url)}</title>",
-            f"<style>\n{COLOURS}{_STYLE}{_DOT_STYLE}{WATERFALL_STYLE}</style>",
+            f"<title>coldparquet: {escaped(report.title)}</title>",
+            f"<style>\n{_PAGE_STYLE}{STYLE}</style>",
             "</head>",
-            "<body>",
+            '<body class="coldparquet">',
             "<main>",
-            *_question(report),
-            *_tiles(report),
+            *question(report),
+            *tiles(report.statistics, report),
             "<h2>Requests over time</h2>",
-            f'<div class="wide">{draw_waterfall(report.records)}</div>',
+            f'<div class="wide">{html_waterfall(report.records)}</div>',
             "<h2>What they were for</h2>",
-            f'<div class="wide">{_by_kind(report)}</div>',
+            f'<div class="wide kinds">{_by_kind(report)}</div>',
             *_plan(report),
             f"<details><summary>All {plural(len(report.records), 'request')}</summary>",
             f'<div class="wide">{_request_table(report)}</div></details>',
@@ -98,41 +131,59 @@ def html_report(report: ScanReport) -> str:
     )
 
 
-def _question(report: ScanReport) -> Iterator[str]:
+def question(report: ScanReport) -> Iterator[str]:
+    """Write what was asked, where and when."""
     yield f"<h1>{escaped(report.url)}</h1>"
-    yield f"<p>{escaped(few_names(report.columns) or 'no columns')}</p>"
+    yield f"<p>columns: {escaped(few_names(report.columns) or 'none')}</p>"
     if report.predicate is not None:
         yield f"<p>where <code>{escaped(report.predicate)}</code></p>"
     if report.limit is not None:
         yield f"<p>at most {plural(report.limit, 'row')}</p>"
+    yield f'<p class="faint">{escaped(report.origin)}</p>'
 
 
-def _tiles(report: ScanReport) -> Iterator[str]:
-    stats = report.statistics
+def tiles(stats: ScanStatistics, report: ScanReport | None = None) -> Iterator[str]:
+    """Write what a scan cost; a report knows more of it, such as the requests before the scan."""
     yield '<div class="tiles">'
-    yield _tile("time", human_seconds(stats.elapsed_s), _time_remarks(stats))
-    yield _tile("requests", f"{stats.request_count:,}", _request_remarks(report))
+    yield _tile("time", human_seconds(stats.elapsed_s), _time_remarks(stats, report))
+    yield _tile("requests", f"{stats.request_count:,}", _request_remarks(stats, report))
     yield _tile("bytes fetched", human_bytes(stats.fetched_bytes), _byte_remarks(stats))
-    if report.has_prices:
-        yield _tile("price", human_price(stats.dollars), _price_remarks(report))
+    if stats.dollars != 0 if report is None else report.has_prices:
+        yield _tile("price", human_price(stats.dollars), _price_remarks(stats, report))
     yield _tile("rows", f"{stats.row_count:,}", [f"decoded in {human_seconds(stats.decode_s)}, all threads together"])
     yield "</div>"
 
 
-def _tile(label: str, value: str, remarks: list[str]) -> str:
-    lines = "".join(f"<span>{escaped(line)}</span>" for line in remarks)
+def _tile(label: str, value: str, remarks: list[str | tuple[str, str]]) -> str:
+    """Write a number with remarks, of which some explain themselves when the mouse rests on them."""
+    pairs = [(remark, "") if isinstance(remark, str) else remark for remark in remarks]
+    titles = [f' title="{escaped(why)}"' if why else "" for _, why in pairs]
+    lines = "".join(f"<span{title}>{escaped(line)}</span>" for title, (line, _) in zip(titles, pairs, strict=True))
     return f'<div class="tile"><span>{label}</span><b>{escaped(value)}</b>{lines}</div>'
 
 
-def _time_remarks(stats: ScanStatistics) -> list[str]:
+def _time_remarks(stats: ScanStatistics, report: ScanReport | None) -> list[str | tuple[str, str]]:
+    remarks: list[str | tuple[str, str]] = []
     times = stats.times_physical_limit
-    return [] if times is None else [f"{times:.1f} x the least possible, {human_seconds(stats.physical_limit_s)}"]
+    if times is not None:
+        why = (
+            f"The least possible time for these requests is {human_seconds(stats.physical_limit_s)}:"
+            f" {plural(stats.round_trips, 'round trip')}, each as long as the first byte took, and {human_bytes(stats.fetched_bytes)}"
+            " at the throughput of all connections. The rest was spent waiting, decoding, or between requests."
+        )
+        remarks.append((f"{times:.1f} x the least possible, {human_seconds(stats.physical_limit_s)}", why))
+    if report is not None and report.client_s >= _LEAST_CLIENT_S:
+        why = (
+            "No request was under way: coldparquet planned or decoded, or the program did something else with the rows."
+        )
+        remarks.append((f"{human_seconds(report.client_s)} of it without a request", why))
+    return remarks
 
 
-def _request_remarks(report: ScanReport) -> list[str]:
-    stats = report.statistics
-    remarks = [f"in {plural(stats.round_trips, 'round trip')}"]
-    if report.earlier_requests:
+def _request_remarks(stats: ScanStatistics, report: ScanReport | None) -> list[str | tuple[str, str]]:
+    why = "The longest chain of requests of which each began when the one before was over."
+    remarks: list[str | tuple[str, str]] = [(f"in {plural(stats.round_trips, 'round trip')}", why)]
+    if report is not None and report.earlier_requests:
         remarks.append(f"{report.earlier_requests:,} more before, to open the table")
     if stats.cache_hits:
         remarks.append(f"{plural(stats.cache_hits, 'answer')} from the cache")
@@ -143,8 +194,8 @@ def _request_remarks(report: ScanReport) -> list[str]:
     return remarks
 
 
-def _byte_remarks(stats: ScanStatistics) -> list[str]:
-    remarks = [f"{human_bytes(stats.wanted_bytes)} of data wanted"]
+def _byte_remarks(stats: ScanStatistics) -> list[str | tuple[str, str]]:
+    remarks: list[str | tuple[str, str]] = [f"{human_bytes(stats.wanted_bytes)} of data wanted"]
     if stats.gap_bytes:
         remarks.append(f"{human_bytes(stats.gap_bytes)} of gaps read over")
     if stats.cache_hit_bytes:
@@ -152,13 +203,13 @@ def _byte_remarks(stats: ScanStatistics) -> list[str]:
     return remarks
 
 
-def _price_remarks(report: ScanReport) -> list[str]:
-    dollars = report.statistics.dollars
-    if dollars is None:
-        remarks = ["the storage class has no known price"]
-    else:
-        remarks = [f"{human_dollars(dollars * 1e6)} for a million times"]
-    if report.earlier_requests:
+def _price_remarks(stats: ScanStatistics, report: ScanReport | None) -> list[str | tuple[str, str]]:
+    remarks: list[str | tuple[str, str]] = (
+        ["the storage class has no known price"]
+        if stats.dollars is None
+        else [f"{human_dollars(stats.dollars * 1e6)} for a million times"]
+    )
+    if report is not None and report.earlier_requests:
         remarks.append(f"{human_price(report.earlier_dollars)} more before, to open the table")
     return remarks
 
@@ -179,7 +230,7 @@ def _by_kind(report: ScanReport) -> str:
                 ]
             )
     header = ["", "requests", "bytes", "first sent", "last done", *(["price"] if report.has_prices else [])]
-    return _table(header, rows, text_columns={0})
+    return table_of(header, rows, text_columns={0})
 
 
 def _plan(report: ScanReport) -> Iterator[str]:
@@ -209,7 +260,7 @@ def _request_table(report: ScanReport) -> str:
         )
     header = ["sent", "took", "first byte", "bytes", "range", "for", "object", "remarks"]
     header += ["price"] if report.has_prices else []
-    table = _table(header, rows, text_columns={5, 6, 7})
+    table = table_of(header, rows, text_columns={5, 6, 7})
     left_out = len(report.records) - _MOST_ROWS
     return table if left_out <= 0 else f"{table}<p>... and {plural(left_out, 'more request')}</p>"
 
@@ -225,7 +276,7 @@ def _dollars_of(records: Sequence[RequestRecord], prices: PriceTable) -> float |
     return sum(known) if len(known) == len(dollars) else None
 
 
-def _table(header: list[str], rows: list[list[str]], *, text_columns: set[int]) -> str:
+def table_of(header: list[str], rows: list[list[str]], *, text_columns: set[int]) -> str:
     """Put cells, which are HTML already, into a table."""
 
     def cells(tag: str, row: list[str]) -> str:
@@ -239,7 +290,7 @@ def _table(header: list[str], rows: list[list[str]], *, text_columns: set[int]) 
 def _footer(report: ScanReport) -> str:
     prices = f" Prices: {escaped(report.prices.name)}, {escaped(report.prices.as_of)}." if report.has_prices else ""
     return (
-        f"<footer>coldparquet {__version__}.{prices} Round trips: the longest chain of requests of which"
+        f"<footer>{prices.strip()} Round trips: the longest chain of requests of which"
         " each began when the one before was over. Least possible time: round trips x time to the first byte, and bytes over"
         " the throughput of all connections.</footer>"
     )
@@ -262,6 +313,30 @@ class ScanReport:
     prices: PriceTable
     has_prices: bool
     """Whether the store is one that asks money for requests."""
+    client_s: float
+    """Time of the scan in which none of its requests was under way."""
+    store: str
+    """What the store is, such as ``s3 (eu-west-1)``."""
+    made_at: datetime
+    """When the report was made."""
+
+    @property
+    def title(self) -> str:
+        """What was asked, in one line."""
+        where = "" if self.predicate is None else f" where {self.predicate}"
+        limit = "" if self.limit is None else f", at most {plural(self.limit, 'row')}"
+        return f"{self.url}: {few_names(self.columns) or 'no columns'}{where}{limit}"
+
+    @property
+    def origin(self) -> str:
+        """Where and when, and by which version."""
+        return f"{self.store} · {self.made_at:%Y-%m-%d %H:%M:%S} UTC · coldparquet {__version__}"
+
+    def document(self, suffix: str) -> str:
+        """Write the page, or for ``.svg`` the drawing alone."""
+        if suffix == ".svg":
+            return svg_waterfall(self.records, title=self.title, remark=self.origin)
+        return html_report(self)
 
     @property
     def earlier_requests(self) -> int:
@@ -288,21 +363,36 @@ def scan_report(
         records: Requests to show; None shows those of the scan. ``table.request_log`` also has those with which the table
             was opened, and those of other scans.
     """
-    question = scan.question
+    question, stats = scan.question, scan.stats
     return ScanReport(
         url=question.url,
         columns=tuple(column.name for column in question.output_columns),
         predicate=question.predicate_text,
         limit=question.limit,
         plan=plan,
-        statistics=scan.stats,
-        records=_from_zero(scan.request_log if records is None else records),
+        statistics=stats,
+        records=from_zero(scan.request_log if records is None else records),
         prices=prices_of(question.options),
         has_prices=question.snapshot.store.has_storage_classes,
+        client_s=max(0.0, stats.elapsed_s - busy_s(scan.request_log)),
+        store=question.snapshot.store.label,
+        made_at=datetime.now(UTC),
     )
 
 
-def _from_zero(records: Sequence[RequestRecord]) -> tuple[RequestRecord, ...]:
+def write_report(scan: Scan, path: str | os.PathLike[str], *, plan: ReadPlan | None = None) -> Path:
+    """Write a report to a file; see :meth:`coldparquet.table_scan.Scan.report`. No request."""
+    target = Path(path).expanduser()
+    if "://" in str(path) or target.suffix not in (".html", ".svg"):
+        raise InvalidInputError(
+            f"a report is a local file that ends in .html or .svg, not {str(path)!r}", kind="InvalidPath"
+        )
+    target.write_text(scan_report(scan, plan=plan).document(target.suffix), encoding="utf-8")
+    return target
+
+
+def from_zero(records: Sequence[RequestRecord]) -> tuple[RequestRecord, ...]:
+    """Count the times of requests from the moment when the first one could have been sent."""
     zero_s = min((record.started_s - record.waited_s for record in records), default=0.0)
     return tuple(
         replace(

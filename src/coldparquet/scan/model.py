@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -85,6 +86,24 @@ class RowQuestion:
         return tuple({column.index: column for column in columns}.values())
 
 
+_LOGGER = logging.getLogger("coldparquet")
+
+
+class HintIfEmpty:
+    """What to tell a caller whose question no row matches: once, however often it is asked."""
+
+    def __init__(self, text: str, url: str) -> None:
+        self.text = text
+        self._url = url
+        self._was_told = False
+
+    def tell(self, row_count: int) -> None:
+        """Log the hint if there are no rows."""
+        if row_count == 0 and not self._was_told:
+            self._was_told = True
+            _LOGGER.warning("%s: %s", self._url, self.text)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(RowQuestion):
     """What is asked of which state of which table: everything that planning needs."""
@@ -106,6 +125,8 @@ class Question(RowQuestion):
     row_windows: Mapping[str, tuple[int, int]] | None = None
     """By data path of each partition: the half-open range of rows that is asked for, before the predicate. None for all
     rows of all partitions. Only Parquet partitions are cut."""
+    hint: HintIfEmpty | None = field(default=None, compare=False)
+    """For a question that is probably not the one that was meant."""
     budget: Budget | None = None
     """Shared by all plans that answer this question; None if a single plan does."""
 

@@ -64,6 +64,11 @@ class PlannedOnce:
         self._planning = asyncio.Lock()
         self._planned: PlannedScan | None = None
 
+    @property
+    def made(self) -> ReadPlan | None:
+        """The plan, if it has been made."""
+        return None if self._planned is None else self._planned.plan
+
     async def get(self) -> PlannedScan:
         """Return the plan. Requests: those of :func:`plan_question`, on the first call."""
         async with self._planning:
@@ -189,6 +194,7 @@ def plan_reads(question: Question, drafts: Sequence[Draft], gathered: Sequence[E
     plans = read_late(question, plans)
     described = tuple(with_storage_class(question, plan.read) for plan in plans)
     warnings = _columns_left_out(question, drafts)
+    hints = () if question.hint is None or any(plan.row_groups for plan in plans) else (question.hint.text,)
     read_plan = ReadPlan(
         table=question.url,
         columns=tuple(column.name for column in question.output_columns),
@@ -200,7 +206,7 @@ def plan_reads(question: Question, drafts: Sequence[Draft], gathered: Sequence[E
         requests=(),
         metadata_requests=(),
         snapshot=question.snapshot.source,
-        notes=(*question.snapshot.notes, *warnings, *beliefs(question, described)),
+        notes=(*question.snapshot.notes, *warnings, *hints, *beliefs(question, described)),
         options=question.options,
         speed=question.speed,
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from coldparquet.lazy_names import ShownInNotebooks
+from coldparquet.records import replace
 from coldparquet.telemetry import OpenSpan
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ _LEAST_ANSWERS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScanStatistics:
+class ScanStatistics(ShownInNotebooks):
     """What one scan has cost so far: its planning, and everything that was read through it.
 
     Counts only requests that this scan sent. What another scan of the same table has fetched, and what was known when
@@ -128,6 +130,8 @@ class ScanStatistics:
     physical_limit_s: float
     """The least time in which the store could have answered these requests: round trips x time to the first byte, plus
     bytes / throughput of all connections that the options allow. 0 for local files, which no network limits."""
+    records: tuple[RequestRecord, ...] = field(default=(), repr=False, compare=False)
+    """The newest requests, which notebooks show over time."""
 
     @property
     def times_physical_limit(self) -> float | None:
@@ -136,7 +140,9 @@ class ScanStatistics:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers as plain data that ``json.dumps`` takes."""
-        return {**asdict(self), "times_physical_limit": self.times_physical_limit}
+        numbers = asdict(replace(self, records=()))
+        del numbers["records"]
+        return {**numbers, "times_physical_limit": self.times_physical_limit}
 
 
 def scan_statistics(
@@ -157,6 +163,7 @@ def scan_statistics(
         gap_bytes=asked_bytes - totals["wanted_bytes"],
         dollars=_dollars(ledger, prices) if has_storage_classes else 0.0,
         elapsed_s=ledger.elapsed_s,
+        records=ledger.records,
         physical_limit_s=_physical_limit_s(ledger, speed) if speed.is_remote else 0.0,
     )
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from coldparquet.plan.model import ReadPlan
     from coldparquet.scan.memory import Lease
-    from coldparquet.scan.model import RowPlan
+    from coldparquet.scan.model import HintIfEmpty, RowPlan
     from coldparquet.scan.stats import ScanActivity
     from coldparquet.storage.cache import CachedStore
 
@@ -80,9 +80,10 @@ class BatchStream:
         activity: What the stream is charged to while it is open; None if it is part of a larger activity.
         slow_start: Whether to fetch the first row group alone, and with each that is consumed four times as many as
             before: the consumer may stop early.
+        hint: Is told at the end if there were no rows.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - made by Scan.batches and by what answers from parts of a plan
         self,
         planning: Callable[[], Awaitable[RowPlan]],
         *,
@@ -90,8 +91,11 @@ class BatchStream:
         executor: Executor,
         activity: ScanActivity | None = None,
         slow_start: bool = False,
+        hint: HintIfEmpty | None = None,
     ) -> None:
         self._planning = planning
+        self._hint = hint
+        self._row_count = 0
         self._slow_start = slow_start
         self._activity = activity
         self._store = store
@@ -258,6 +262,8 @@ class BatchStream:
         if not self._waiting:
             if self._problem is not None:
                 raise self._problem
+            if self._hint is not None:
+                self._hint.tell(self._row_count)
             return None
         work = self._waiting[0]
         self._consumed_row_groups = work.rank
@@ -280,6 +286,7 @@ class BatchStream:
             if rows.num_rows > self._rows_left:
                 rows = rows.slice(0, self._rows_left)
             self._rows_left -= rows.num_rows
+        self._row_count += rows.num_rows
         if self._means.ledger is not None:
             self._means.ledger.totals.row_count += rows.num_rows
         return rows

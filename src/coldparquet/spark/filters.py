@@ -23,7 +23,7 @@ from uuid import UUID
 import pyarrow as pa
 from pyspark.sql import datasource
 
-from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, starts_with
+from coldparquet.plan.predicate import And, Comparison, In, IsNull, Literal, Not, Operator, Or, Predicate, StartsWith
 from coldparquet.spark.conversion import is_written_as_text, questdb_type
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class ColumnMeanings:
             case datasource.In(attribute=(name,), value=values):
                 return self._one_of(name, values)
             case datasource.StringStartsWith(attribute=(name,), value=prefix):
-                return starts_with(name, prefix) if self._meaning(name) is Meaning.TEXT else None
+                return StartsWith(name, prefix) if self._meaning(name) is Meaning.TEXT else None
         operator = _OPERATORS.get(type(spark_filter))
         path: tuple[str, ...] = getattr(spark_filter, "attribute", ())
         if operator is None or len(path) != 1:

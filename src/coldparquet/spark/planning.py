@@ -7,16 +7,17 @@ import json
 import os
 import time
 from collections import OrderedDict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType, StructField, StructType
 
 from coldparquet.concurrency import background, gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, UnsupportedError
+from coldparquet.expressions.where import parse_predicate
 from coldparquet.opening import open_table
 from coldparquet.options import ReadOptions
 from coldparquet.plan.predicate import And, Predicate
-from coldparquet.plan.where import parse_predicate
 from coldparquet.spark.early_plan import BYTES_PER_TASK, EarlyPlan, PlannedShares, growing_shares, shares_of
 from coldparquet.spark.filters import ColumnMeanings
 from coldparquet.spark.types import check_requested, spark_schema
@@ -170,6 +171,11 @@ class ScanOfTables:
             return False
         return True
 
+    @cached_property
+    def _where(self) -> Predicate | None:
+        """The condition of the options, with the same ``now()`` for all tables."""
+        return parse_predicate(self._options.where)
+
     async def _opened(self) -> tuple[Table, ...]:
         if not self._tables:
             self._tables = await opened_tables(self._options)
@@ -186,8 +192,7 @@ class ScanOfTables:
         columns: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> Scan:
-        asked = parse_predicate(self._options.where)
-        parts = (*taken, *([] if asked is None else [asked]))
+        parts = (*taken, *([] if self._where is None else [self._where]))
         return table.scan(
             self._requested.names if columns is None else columns,
             parts[0] if len(parts) == 1 else And(parts) if parts else None,

@@ -236,7 +236,9 @@ async def commit_write(
             if txn is None:
                 raise
         not_removed = await _release(place, write, keep=names)
-        catalogue = await renew_catalogue(place.store, place.path, ReadOptions(), changed=names, make=False)
+        catalogue = await renew_catalogue(
+            place.store, place.path, ReadOptions(), changed=names, make=False, keeps_rows=write.is_new_table
+        )
     return WrittenTable(
         url=shown_url(write.url),
         is_written=True,
