@@ -104,7 +104,7 @@ def _comparison(result: DemoResult) -> RenderableType:
     return table
 
 
-_LATER = {"again": "the same again", "count": "rows of a month", "needle": "amount > 500"}
+_LATER = {"again": "the same again", "count": "rows of whole days", "needle": "amount > 500"}
 """The later questions, and how the demo calls them."""
 
 
@@ -253,8 +253,8 @@ def _ask_all(
     on_answer()
     given_files, later_again = ask_pyarrow(server, [part.data_path for part in told.plan.partitions], [week, again])
     on_answer()
-    month = [partition_path(Path(_TABLE), day).as_posix() for day in _days_of_month(days)]
-    [later_count] = ask_pyarrow(server, month, [count])
+    counted = [partition_path(Path(_TABLE), day).as_posix() for day in _counted_days(days)]
+    [later_count] = ask_pyarrow(server, counted, [count])
     on_answer()
     answers = {"coldparquet": ours["week"], "pyarrow": directory, "pyarrow_given_files": given_files}
     theirs = {"again": later_again, "count": later_count, "needle": later_needle}
@@ -271,8 +271,8 @@ def _questions(days: int) -> dict[str, DemoQuestion]:
         where=f"ts >= '{start:%Y-%m-%dT%H:%M}' and ts < '{stop:%Y-%m-%dT%H:%M}' and symbol = 'ETH-USD'",
         expression=_between(start, stop) & (pc.field("symbol") == "ETH-USD"),
     )
-    month = _days_of_month(days)
-    opening, closing = (datetime.combine(day, time(), UTC) for day in (month[0], month[-1] + timedelta(days=1)))
+    counted = _counted_days(days)
+    opening, closing = (datetime.combine(day, time(), UTC) for day in (counted[0], counted[-1] + timedelta(days=1)))
     count = DemoQuestion(
         columns=(),
         where=f"ts >= '{opening:%Y-%m-%d}' and ts < '{closing:%Y-%m-%d}'",
@@ -284,10 +284,13 @@ def _questions(days: int) -> dict[str, DemoQuestion]:
     return {"week": week, "again": week, "count": count, "needle": needle}
 
 
-def _days_of_month(days: int) -> list[date]:
-    """Return the last 30 days of the first half of the table, or all of a shorter one."""
-    last = max(days // 2, min(days, 30))
-    return [FIRST_DAY + timedelta(days=number) for number in range(max(0, last - 30), last)]
+_COUNTED_DAYS = 10
+
+
+def _counted_days(days: int) -> list[date]:
+    """Return the last days of the first half of the table, or all of a shorter one."""
+    last = max(days // 2, min(days, _COUNTED_DAYS))
+    return [FIRST_DAY + timedelta(days=number) for number in range(max(0, last - _COUNTED_DAYS), last)]
 
 
 def _between(start: datetime, stop: datetime) -> pc.Expression:
