@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from coldparquet.catalog.layouts import find_layout
 from coldparquet.catalog.other_layouts import (
-    HOW_TO_CONVERT,
     at_other_times,
     find_second_files,
     is_parquet_name,
@@ -388,20 +387,14 @@ def _listed_locations(listing: Listing, path: str) -> tuple[tuple[PartitionLocat
 
 
 def _no_partitions(listing: Listing, path: str) -> NotFoundError:
+    names = [found.rpartition("/")[2] for found in listing.directories]
+    held = f"; it holds {few_names(names)}: if one of them is a table, open that" if names else ""
     return NotFoundError(
-        f"no partitions here: expected a {TRANSACTION_FILE}, or directories such as 2024-03-01 or 2024-03-01.12 with"
-        f" a {DATA_FILE} in each, or a {DATA_FILE} itself{_advice_for_dataset(listing)}",
+        "no partitions here, and no Parquet files: expected directories such as 2024-03-01, 2024-03-01.12 or"
+        f" date=2024-03-01, files such as part-0.parquet, or a {TRANSACTION_FILE}{held}",
         kind="NoPartitions",
         path=path,
     )
-
-
-def _advice_for_dataset(listing: Listing) -> str:
-    """Explain how to import a dataset of other tools, if a listing shows ``name=value`` or ``.parquet`` names."""
-    has_hive_names = any("=" in path.rpartition("/")[2] for path in listing.directories)
-    if not has_hive_names and not any(is_parquet_name(info.path.rpartition("/")[2]) for info in listing.objects):
-        return ""
-    return f"; of a dataset such as this one {HOW_TO_CONVERT} makes a table"
 
 
 def chosen_partitions(
