@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
 
+    from coldparquet.expressions.where import Where
     from coldparquet.options import ReadOptions, StoreOptions
     from coldparquet.pieces.read import ScanPieces
-    from coldparquet.expressions.where import Where
 
 
 def from_table(  # noqa: PLR0913 - those of open_table and of a scan
