@@ -511,6 +511,7 @@ def test_an_error_about_a_call_comes_from_the_call(tmp_path: Path) -> None:
             lambda: table.scan(where="price = ="),
             lambda: table.scan().min("prize"),
             lambda: table.scan(options=cp.ReadOptions(max_bytes=1)).to_arrow(),
+            lambda: next(table.scan(options=cp.ReadOptions(max_bytes=1)).batches()),
             lambda: cp.sync.open_table(tmp_path / "nowhere"),
             lambda: cp.sync.open_table([tmp_path]),  # type: ignore[arg-type]
             lambda: cp.sync.run(index_table(str(tmp_path / "nowhere"))),

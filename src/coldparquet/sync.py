@@ -149,6 +149,7 @@ class Batches:
     def __iter__(self) -> Self:
         return self
 
+    @_few_frames
     def __next__(self) -> pa.RecordBatch:
         return next(self._batches)
 
