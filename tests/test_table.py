@@ -151,9 +151,9 @@ async def test_a_dataset_of_other_tools_says_how_it_becomes_a_table(name: str) -
     assert caught.value.kind == "NoPartitions"
 
 
-async def test_a_directory_without_datasets_brings_no_advice_to_convert() -> None:
+async def test_a_directory_too_high_says_what_it_holds() -> None:
     store = await store_of({"t/readme.txt": b"hello", "t/notes/a.txt": b"hello"})
-    with pytest.raises(cp.errors.NotFoundError, match=r"data\.parquet itself$"):
+    with pytest.raises(cp.errors.NotFoundError, match=r"it holds notes: if one of them is a table, open that$"):
         await cp.open_table("t", store=store)
 
 

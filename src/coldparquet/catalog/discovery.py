@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from coldparquet.catalog.layouts import find_layout
 from coldparquet.catalog.other_layouts import (
+    HOW_TO_CONVERT,
     at_other_times,
     find_second_files,
     is_parquet_name,
@@ -387,14 +388,22 @@ def _listed_locations(listing: Listing, path: str) -> tuple[tuple[PartitionLocat
 
 
 def _no_partitions(listing: Listing, path: str) -> NotFoundError:
-    names = [found.rpartition("/")[2] for found in listing.directories]
-    held = f"; it holds {few_names(names)}: if one of them is a table, open that" if names else ""
     return NotFoundError(
-        "no partitions here, and no Parquet files: expected directories such as 2024-03-01, 2024-03-01.12 or"
-        f" date=2024-03-01, files such as part-0.parquet, or a {TRANSACTION_FILE}{held}",
+        f"no partitions here: expected a {TRANSACTION_FILE}, directories such as 2024-03-01 or 2024-03-01.12 with a {DATA_FILE} in"
+        f" each, or where other layouts are read Parquet files, also below date=2024-03-01{_what_lies_there(listing)}",
         kind="NoPartitions",
         path=path,
     )
+
+
+def _what_lies_there(listing: Listing) -> str:
+    """Explain how to import a dataset of other tools, or name the directories, one of which may be the table."""
+    names = [found.rpartition("/")[2] for found in listing.directories]
+    if any("=" in name for name in names) or any(
+        is_parquet_name(info.path.rpartition("/")[2]) for info in listing.objects
+    ):
+        return f"; of a dataset such as this one {HOW_TO_CONVERT} makes a table"
+    return f"; it holds {few_names(names)}: if one of them is a table, open that" if names else ""
 
 
 def chosen_partitions(
