@@ -151,9 +151,9 @@ async def test_a_dataset_of_other_tools_says_how_it_becomes_a_table(name: str) -
     assert caught.value.kind == "NoPartitions"
 
 
-async def test_a_directory_without_datasets_brings_no_advice_to_convert() -> None:
+async def test_a_directory_too_high_says_what_it_holds() -> None:
     store = await store_of({"t/readme.txt": b"hello", "t/notes/a.txt": b"hello"})
-    with pytest.raises(cp.errors.NotFoundError, match=r"data\.parquet itself$"):
+    with pytest.raises(cp.errors.NotFoundError, match=r"it holds notes: if one of them is a table, open that$"):
         await cp.open_table("t", store=store)
 
 
@@ -408,7 +408,8 @@ def test_other_libraries_take_a_scan_as_it_is(partition_path: Path) -> None:
         scan = table.scan(["x", "name"], "x < 3")
         assert pa.table(scan).to_pydict() == {"x": [0, 1, 2], "name": ["a", "b", "a"]}
         assert pl.DataFrame(scan).shape == (3, 2)
-        assert pd.DataFrame.from_arrow(scan).shape == (3, 2)
+        if hasattr(pd.DataFrame, "from_arrow"):  # from pandas 3 on
+            assert pd.DataFrame.from_arrow(scan).shape == (3, 2)
 
 
 def test_leaving_the_loop_early_is_fine(partition_path: Path) -> None:
@@ -510,6 +511,7 @@ def test_an_error_about_a_call_comes_from_the_call(tmp_path: Path) -> None:
             lambda: table.scan(where="price = ="),
             lambda: table.scan().min("prize"),
             lambda: table.scan(options=cp.ReadOptions(max_bytes=1)).to_arrow(),
+            lambda: next(table.scan(options=cp.ReadOptions(max_bytes=1)).batches()),
             lambda: cp.sync.open_table(tmp_path / "nowhere"),
             lambda: cp.sync.open_table([tmp_path]),  # type: ignore[arg-type]
             lambda: cp.sync.run(index_table(str(tmp_path / "nowhere"))),

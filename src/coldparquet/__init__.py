@@ -1,4 +1,4 @@
-"""Answers selective questions over cold Parquet partitions with the fewest requests, bytes and dollars.
+"""Read a few columns of a short time range from Parquet on S3 with a dozen requests instead of hundreds.
 
     import coldparquet as cp
 

@@ -149,6 +149,7 @@ class Batches:
     def __iter__(self) -> Self:
         return self
 
+    @_few_frames
     def __next__(self) -> pa.RecordBatch:
         return next(self._batches)
 
@@ -168,7 +169,7 @@ class Batches:
 class Scan:
     """An immutable question, made by :meth:`Table.scan`. Planning costs at most metadata requests; only reading fetches data.
 
-    It is planned once; reading it twice fetches the data twice. DuckDB, Polars, pandas and anything else that takes Arrow
+    It is planned once; reading it twice fetches the data twice. DuckDB, Polars, pandas 3 and anything else that takes Arrow
     can be given the scan itself.
     """
 

@@ -389,19 +389,21 @@ def _listed_locations(listing: Listing, path: str) -> tuple[tuple[PartitionLocat
 
 def _no_partitions(listing: Listing, path: str) -> NotFoundError:
     return NotFoundError(
-        f"no partitions here: expected a {TRANSACTION_FILE}, or directories such as 2024-03-01 or 2024-03-01.12 with"
-        f" a {DATA_FILE} in each, or a {DATA_FILE} itself{_advice_for_dataset(listing)}",
+        f"no partitions here: expected a {TRANSACTION_FILE}, directories such as 2024-03-01 or 2024-03-01.12 with a {DATA_FILE} in"
+        f" each, or where other layouts are read Parquet files, also below date=2024-03-01{_what_lies_there(listing)}",
         kind="NoPartitions",
         path=path,
     )
 
 
-def _advice_for_dataset(listing: Listing) -> str:
-    """Explain how to import a dataset of other tools, if a listing shows ``name=value`` or ``.parquet`` names."""
-    has_hive_names = any("=" in path.rpartition("/")[2] for path in listing.directories)
-    if not has_hive_names and not any(is_parquet_name(info.path.rpartition("/")[2]) for info in listing.objects):
-        return ""
-    return f"; of a dataset such as this one {HOW_TO_CONVERT} makes a table"
+def _what_lies_there(listing: Listing) -> str:
+    """Explain how to import a dataset of other tools, or name the directories, one of which may be the table."""
+    names = [found.rpartition("/")[2] for found in listing.directories]
+    if any("=" in name for name in names) or any(
+        is_parquet_name(info.path.rpartition("/")[2]) for info in listing.objects
+    ):
+        return f"; of a dataset such as this one {HOW_TO_CONVERT} makes a table"
+    return f"; it holds {few_names(names)}: if one of them is a table, open that" if names else ""
 
 
 def chosen_partitions(

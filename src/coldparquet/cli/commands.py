@@ -62,7 +62,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
     cls=_Commands,
-    help="Read a few columns of a short time range from Parquet on S3 in two round trips.",
+    help="Read a few columns of a short time range from Parquet on S3 with a dozen requests.",
     epilog=f"URL is a local path, s3://bucket/path or anything else that fsspec knows.\n\n{EXIT_CODES_TEXT}",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -113,7 +113,7 @@ def coldparquet(
         typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version."),
     ] = False,
 ) -> None:
-    """Read a few columns of a short time range from Parquet on S3 in two round trips."""
+    """Read a few columns of a short time range from Parquet on S3 with a dozen requests."""
 
 
 def demo(

@@ -162,6 +162,8 @@ def told_of_older_columns(snapshot: TableSnapshot) -> Iterator[None]:
         holder = next(
             (where for where, sidecar in known if sidecar and sidecar.column_index(str(name)) is not None), None
         )
+        if holder is None and error.details.get("near_matches"):
+            raise  # a misspelt name
         raise InvalidInputError(
             f"{error.message}{' T' if error.message.endswith('?') else '; t'}he table was opened with the columns of its newest"
             f" partition, and {f'partition {holder} has it' if holder else 'older ones may have others'}: open it with"
