@@ -521,7 +521,7 @@ def test_an_error_about_a_call_comes_from_the_call(tmp_path: Path) -> None:
                 call()
             of_ours = [frame for frame in traceback.extract_tb(caught.tb) if "coldparquet/" in frame.filename]
             assert len(of_ours) == 1, caught.value
-            assert caught.value.__suppress_context__
+            assert caught.value.__suppress_context__ or caught.value.__context__ is None
     with pytest.raises(InvalidInputError, match=r"such as run\(index_table\('trades'\)\), and was given a int"):
         cp.sync.run(3)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match=r"url is a list; needed: one path .* open_partitions\(url, names\)"):

@@ -90,7 +90,10 @@ def _read(
 ) -> pd.DataFrame:
     """Read one piece, on a worker."""
     batches = read_piece_batches(piece, storage_options=storage_options, store_options=store_options)
-    return _to_pandas(pa.Table.from_batches([batch.cast(schema) for batch in batches], schema=schema))
+    found = list(batches)
+    if not schema.names:  # rows without columns
+        return pd.DataFrame(index=pd.RangeIndex(sum(batch.num_rows for batch in found)))
+    return _to_pandas(pa.Table.from_batches([batch.cast(schema) for batch in found], schema=schema))
 
 
 def _to_pandas(table: pa.Table) -> pd.DataFrame:

@@ -8,6 +8,7 @@ Ray pushes expressions, not functions. What of them has no translation the tasks
 
 from __future__ import annotations
 
+import pickle
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -70,7 +71,7 @@ class TableDatasource(Datasource):  # type: ignore[misc]  # without types where 
         self._url = url
         self._arguments = arguments
         self._projection_map: dict[str, str] | None = None
-        self._plans: dict[tuple[int, str, str], _Plan] = {}
+        self._plans: dict[tuple[int, str, bytes], _Plan] = {}
         """What was planned, by parallelism, columns and filter: Ray asks twice. Shared with the copies that Ray makes."""
 
     def get_name(self) -> str:
@@ -96,7 +97,7 @@ class TableDatasource(Datasource):  # type: ignore[misc]  # without types where 
         del data_context
         filtered = self.get_current_predicate()
         expression = None if filtered is None else filtered.to_pyarrow()
-        asked = (parallelism, str(self._projection_map), str(expression))
+        asked = (parallelism, str(self._projection_map), pickle.dumps(expression))  # as text, Arrow shortens long lists
         if asked not in self._plans:
             self._plans[asked] = background.run(self._plan(parallelism, expression))
         pieces, schema, rest = self._plans[asked]

@@ -73,7 +73,7 @@ def _few_frames(function: Callable[Arguments, Result]) -> Callable[Arguments, Re
         try:
             return function(*arguments, **options)
         except _ABOUT_THE_CALL as error:
-            raise error.with_traceback(None) from error.__cause__
+            raise error.with_traceback(None)  # noqa: B904 - the error itself, with the cause that it has
 
     return call
 

@@ -67,6 +67,8 @@ def test_dask(server: ColdStoreServer) -> None:
     nothing = from_table(url, ["ts"], cp.col("price") < 0, **access)
     assert nothing.compute(scheduler="synchronous").shape == (0, 1)
     assert nothing.dtypes.equals(frame.dtypes[["ts"]])
+    no_columns = from_table(url, [], cp.col("price") >= HIGH, **access)
+    assert len(no_columns.compute(scheduler="synchronous")) == rows.num_rows
 
 
 @pytest.fixture

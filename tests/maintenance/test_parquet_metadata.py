@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import coldparquet as cp
 from coldparquet.cli.commands import app
-from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
+from coldparquet.errors import InvalidInputError, NotFoundError, ObjectChangedError, StorageError, UnsupportedError
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.parquet_metadata import WrittenParquetMetadata
@@ -161,6 +161,31 @@ async def test_one_that_cannot_be_renewed_is_removed(table: Path) -> None:
     assert report.catalogue.parquet_metadata.action == "removed"
     assert "differ in 1 column (note)" in (report.catalogue.parquet_metadata.reason or "")
     assert not (table / "_metadata").exists()
+
+
+class FailingStore(MemoryStore):
+    """Refuses to write ``_metadata`` from some time on."""
+
+    fails = False
+
+    async def put(self, path: str, data: bytes, **how: Any) -> Any:
+        if self.fails and path.endswith("/_metadata"):
+            raise StorageError("503 slow down", path=path)
+        return await super().put(path, data, **how)
+
+
+async def test_one_that_cannot_be_written_is_removed_and_the_catalogue_renewed(table: Path) -> None:
+    store = FailingStore({f"t/{name}": data for name, (data, _) in contents_of(table).items()})
+    await pack_table("t", store=store, parquet_metadata=True)
+    await store.put(f"t/{name_of(DAYS)}/data.parquet", day_of_trades(DAYS, rows=ROWS, row_groups=4), overwrite=False)
+    store.fails = True
+    report = await index_table("t", store=store)
+    assert report.catalogue is not None
+    assert report.catalogue.parquet_metadata is not None
+    assert report.catalogue.parquet_metadata.action == "removed"
+    assert "503 slow down" in (report.catalogue.parquet_metadata.reason or "")
+    with pytest.raises(NotFoundError):
+        await store.info("t/_metadata")
 
 
 async def test_refusals(table: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

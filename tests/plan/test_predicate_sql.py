@@ -150,6 +150,7 @@ def test_other_forms_are_told_what_to_type(text: str, advice: str) -> None:
         "ts > now() - interval '1 fortnight'",
         "ts > now() - interval '1.5 days'",
         "ts > now() - INTERVAL'-1 day'",
+        "ts > now() - interval '1M'",
         "ts > now() - '-1 day'::interval",
         "ts > now() + interval '9000 years'",
     ],
@@ -176,6 +177,7 @@ def test_now_is_one_moment_and_the_present_one() -> None:
     assert isinstance(moment, Instant)
     assert before <= moment.nanoseconds <= time.time_ns()
     assert depends_on_now("a = 1 or ts in today()")
+    assert depends_on_now("ts > now() - interval '2000 years'")
     assert not depends_on_now("today = 'now()' and a = 'interval ''1.5'''")
 
 

@@ -17,6 +17,7 @@ from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, Ob
 from coldparquet.format.partition_records import PartitionRecords
 from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
 from coldparquet.format.txn import TableTransaction, parse_txn, replace_partitions
+from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.publish import PublishOptions, publish_table
 from coldparquet.publish.destination import Manifest, manifest_name, parse_manifest
@@ -87,6 +88,7 @@ async def test_a_truncated_table_empties_its_copy_if_that_is_said(tmp_path: Path
     table, store = copy_table(TABLE, tmp_path), MemoryStore()
     await publish_table(table, PATH, store=store, options=options)
     rows = await read_rows(store, PATH)
+    await pack_table(PATH, store=store, parquet_metadata=True)
     truncate(table)
     with pytest.raises(
         InvalidInputError, match=r"no rows any more.*TRUNCATE.*--dropped keep.*--dropped remove"
@@ -102,6 +104,8 @@ async def test_a_truncated_table_empties_its_copy_if_that_is_said(tmp_path: Path
     assert planned.count("removed") == len(planned.partitions) == kept.count("kept")
     emptied = await publish_table(table, PATH, store=store, options=remove)
     assert (emptied.is_committed, emptied.rows, emptied.count("removed")) == (True, 0, kept.count("kept"))
+    with pytest.raises(NotFoundError):
+        await store.info(f"{PATH}/_metadata")  # it describes rows that are gone
     async with cp.open_table(PATH, store=store) as opened:
         assert opened.partitions == ()
         assert (await opened.scan().to_arrow()).num_rows == await opened.scan().count() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
@@ -24,6 +25,8 @@ def cold(spark_with_jar: SparkSession, tmp_path: Path) -> SparkSession:
     session = spark_with_jar.newSession()
     session.conf.set("spark.sql.catalog.cold", "coldparquet.Catalog")
     session.conf.set("spark.sql.catalog.cold.url", f"{tmp_path}/")
+    session.conf.set("spark.sql.catalog.cold.goal", "cheap")  # readers and writers have options of their own
+    session.conf.set("spark.sql.catalog.cold.codec", "snappy")
     session.conf.set("spark.sql.session.timeZone", "UTC")
     return session
 
@@ -51,6 +54,10 @@ def test_a_life_of_a_table_in_sql(cold: SparkSession, tmp_path: Path) -> None:
     cold.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     cold.sql("INSERT OVERWRITE cold.db.trades SELECT ts, 'new', id FROM hours WHERE id = 30")
     assert cold.sql("SELECT count(*), min(ts), max(id) FROM cold.db.trades").collect()[0][0] == 25
+    codecs = {
+        pq.ParquetFile(path).metadata.row_group(0).column(2).compression for path in tmp_path.rglob("data.parquet")
+    }
+    assert codecs == {"SNAPPY"}
     with cp.sync.open_table(str(tmp_path / "db" / "trades")) as table:
         assert table.scan(["id"], "symbol = 'new'").to_arrow()["id"].to_pylist() == [30]
 
@@ -64,6 +71,7 @@ def test_a_life_of_a_table_in_sql(cold: SparkSession, tmp_path: Path) -> None:
         ("CREATE TABLE cold.db.t AS SELECT 1 AS id", "timestamp"),
         ("CREATE OR REPLACE TABLE cold.db.t AS SELECT 1 AS id", "INSERT OVERWRITE"),
         ("CREATE NAMESPACE cold.other", "makes no namespaces"),
+        ("SELECT * FROM cold.db.`t*`", "no name of a directory"),
     ],
 )
 def test_what_it_does_not_do_says_what_to_do(cold: SparkSession, statement: str, said: str, tmp_path: Path) -> None:

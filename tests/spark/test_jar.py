@@ -59,7 +59,13 @@ def test_the_names_that_java_and_python_share_are_the_same() -> None:
         {name for source in found for name in re.findall(r'"(coldparquet\.[a-z]+)"', source.read_text())}
         for found in ((ROOT / "src/jvm").rglob("*.java"), (ROOT / "src/coldparquet/spark").glob("*.py"))
     )
-    assert in_java == {"coldparquet.pushed", "coldparquet.meaning", "coldparquet.timestamp", "coldparquet.rows"}
+    assert in_java == {
+        "coldparquet.pushed",
+        "coldparquet.meaning",
+        "coldparquet.timestamp",
+        "coldparquet.rows",
+        "coldparquet.catalog",
+    }
     assert in_java <= in_python
 
 

@@ -46,6 +46,16 @@ _CODES: dict[int, tuple[str, tuple[type[ColdParquetError], ...]]] = {
 }
 """Every exit code, what it means, and which errors it is for. Scripts compare them: a number keeps its meaning."""
 
+_EXTRAS = {
+    "deltalake": "delta",
+    "duckdb": "bench",
+    "obstore": "obstore",
+    "polars": "bench",
+    "pyiceberg": "iceberg",
+    "pyspark": "spark",
+}
+"""The extra that brings a package; all others come with ``s3``."""
+
 EXIT_CODES_TEXT = f"Exit codes: {', '.join(f'{code} {meaning}' for code, (meaning, _) in _CODES.items())}."
 
 
@@ -78,7 +88,7 @@ def reported_failures(*, as_json: bool, reads: bool = False) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("coldparquet"):
             raise
-        extras = "cli,spark" if error.name.partition(".")[0] == "pyspark" else "cli,s3"
+        extras = f"cli,{_EXTRAS.get(error.name.partition('.')[0], 's3')}"
         missing = f"this command needs the package {error.name}: pip install 'coldparquet[{extras}]'"
         report(UnsupportedError(missing, kind="MissingPackage"), as_json=as_json)
         raise typer.Exit(FAILED) from None

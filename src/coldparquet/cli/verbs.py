@@ -300,7 +300,7 @@ def pack(
 ) -> None:
     """Write all sidecars of a table into one object, its _catalogue, so that readers plan from one request.
 
-    Readers find it by themselves and check every entry: an old one is never wrong, only of less use.
+    Readers find it by themselves and check every entry: an old one is of less use.
 
     Examples:
         coldparquet pack s3://lake/trades

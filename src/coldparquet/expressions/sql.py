@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from decimal import Decimal, InvalidOperation
 from functools import cache
 from itertools import takewhile
@@ -105,8 +106,8 @@ def parse_sql(text: str, *, now: Instant | None = None) -> Predicate:
 
 def depends_on_now(text: str) -> bool:
     """Tell whether a condition in SQL means something else tomorrow."""
-    some_day = Instant(0)
-    return parse_sql(text, now=some_day) != parse_sql(text, now=next_day(some_day))
+    now = Instant(time.time_ns())
+    return parse_sql(text, now=now) != parse_sql(text, now=next_day(now))
 
 
 @cache
@@ -195,7 +196,10 @@ class _DayOf(NamedTuple):
         is_cast = node.key == "cast" and _arguments(node) <= {"this", "to"} and node.args["to"].this.name == "DATE"
         unit = node.args.get("unit")
         is_call = (node.key == "date" and _arguments(node) == {"this"}) or (
-            node.key in ("datetrunc", "timestamptrunc") and unit is not None and unit.name.upper() == "DAY"
+            node.key in ("datetrunc", "timestamptrunc")
+            and _arguments(node) == {"this", "unit"}  # no time zone
+            and unit is not None
+            and unit.name.upper() == "DAY"
         )
         return cls(_column(node.this)) if (is_cast or is_call) and _is_column(node.this.unnest()) else None
 

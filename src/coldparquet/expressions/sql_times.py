@@ -82,12 +82,14 @@ def one_moment(now: Instant | None = None) -> Iterator[None]:
 
 
 def check_intervals(text: str) -> None:
-    """Refuse intervals with signs and points, of which some versions of sqlglot drop a part without a word."""
+    """Refuse intervals with signs and points, of which some versions of sqlglot drop a part without a word, and ``1M``."""
     if "interval" not in text.lower():
         return
     for match in _WRITTEN.finditer(text):
-        if match["interval"] is not None and not re.fullmatch(r"[\w\s]+", match["interval"]):
-            raise _no_interval(match["interval"])
+        interval = match["interval"]
+        # QuestDB's M is a month, and a minute to others.
+        if interval is not None and (not re.fullmatch(r"[\w\s]+", interval) or re.search(r"\d\s*M\b", interval)):
+            raise _no_interval(interval)
 
 
 def time_of(node: exp.Expr) -> Instant | None:

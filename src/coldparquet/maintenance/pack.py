@@ -272,7 +272,10 @@ async def renew_catalogue(  # noqa: PLR0913 - what was written, and what is to b
     except InternalError:
         raise
     except ColdParquetError as error:
-        return PackReport(url=path, action="failed", reason=error.message)
+        left = await packing.remove_metadata()
+        return PackReport(
+            url=path, action="failed", reason=error.message if left is None else f"{error.message}; {left}"
+        )
 
 
 async def is_renewal_due(store: ObjectStore, path: str, options: ReadOptions, *, is_changed: bool, make: bool) -> bool:
@@ -384,14 +387,17 @@ class _Packing:
         if existing is not None and changed is not None:
             trusted = [location for location in locations if location.name not in changed]
             kept = await asyncio.to_thread(kept_entries, existing.data, trusted)
-        metadata = await self._write_metadata(locations, changed)
         packed = await self._read(locations, kept)
         report = await self._finish(locations, packed, existing, bloom_limit_bytes)
-        return replace(report, parquet_metadata=metadata)
+        return replace(report, parquet_metadata=await self._write_metadata(locations, changed))
 
     async def is_metadata_due(self) -> bool:
         """Tell whether there is a ``_metadata`` to renew, or one to write. At most 1 request for most."""
         return self._metadata is not None and await self._metadata.is_due()
+
+    async def remove_metadata(self) -> str | None:
+        """Remove the ``_metadata`` that could not be renewed; return what to do if that fails, too."""
+        return None if self._metadata is None else await self._metadata.remove()
 
     async def pack_metadata(self, changed: Collection[str]) -> PackReport:
         """Renew the ``_metadata`` of a table without a catalogue."""

@@ -53,7 +53,7 @@ _OURS = "coldparquet"
 """Key by which ours are known: those of other writers are never renewed."""
 _REASON = "footers of all files"
 
-ParquetMetadataAction = Literal["written", "would write", "unchanged", "removed"]
+ParquetMetadataAction = Literal["written", "would write", "unchanged", "removed", "would remove"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class WrittenParquetMetadata:
     """What became of the ``_metadata`` of a table."""
 
     action: ParquetMetadataAction
-    """``removed``: it was of an older state of the table, and could not be renewed."""
+    """``removed``, ``would remove``: it is of an older state of the table, and cannot be renewed."""
     size_bytes: int | None = None
     file_count: int = 0
     reason: str | None = None
@@ -219,21 +219,29 @@ class ParquetMetadataWriter:
         try:
             described = await self._describe(locations, existing, changed)
             data = await asyncio.to_thread(_encode, described, self._table_path)
+            is_new = existing is None or existing.fetched.data != data
+            if is_new and not self._dry_run:
+                await self._put(data)
         except InternalError:
             raise
         except ColdParquetError as error:
             if self._make:
                 raise
-            if not self._dry_run:
-                await self._store.delete([self._path])
+            if self._dry_run:
+                return WrittenParquetMetadata(action="would remove", reason=error.message)
+            await self._store.delete([self._path])
             return WrittenParquetMetadata(action="removed", reason=error.message)
-        written = WrittenParquetMetadata(action="would write", size_bytes=len(data), file_count=len(described))
-        if existing is not None and existing.fetched.data == data:
-            return WrittenParquetMetadata(action="unchanged", size_bytes=len(data), file_count=len(described))
-        if self._dry_run:
-            return written
-        await self._put(data)
-        return WrittenParquetMetadata(action="written", size_bytes=len(data), file_count=len(described))
+        action: ParquetMetadataAction = "unchanged" if not is_new else "would write" if self._dry_run else "written"
+        return WrittenParquetMetadata(action=action, size_bytes=len(data), file_count=len(described))
+
+    async def remove(self) -> str | None:
+        """Remove what is there after a failure; return what to do where that fails, too. 1 or 2 requests."""
+        try:
+            if await self.is_due() and not self._make:
+                await self._store.delete([self._path])
+        except ColdParquetError as error:
+            return f"{self._path} may be of an older state ({error.message}): 'coldparquet pack --parquet-metadata' renews it"
+        return None
 
     async def _describe(
         self, locations: Sequence[PartitionLocation], existing: ParquetMetadata | None, changed: Collection[str] | None

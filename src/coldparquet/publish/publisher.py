@@ -291,7 +291,7 @@ class _Run:
                 await commit(published, version.transaction_data)
             if is_first or PUBLISHING_FILE in published.objects:
                 await self._store.delete([f"{self._path}/{PUBLISHING_FILE}"])
-        catalogue = await self._renew_catalogue(written, published)
+        catalogue = await self._renew_catalogue(written, changes, published)
         purged = await self._purge()
         names = [wanted.name for wanted in planned.objects] + ([TRANSACTION_FILE] if is_new_version else [])
         if any(partition.action == "would convert" for partition in written):
@@ -344,14 +344,14 @@ class _Run:
             converter.close()
 
     async def _renew_catalogue(
-        self, written: Sequence[TransferredPartition], published: PublishedTable
+        self, written: Sequence[TransferredPartition], changes: Changes, published: PublishedTable
     ) -> PackReport | None:
         """Renew the catalogue that is there, or make one if that is asked for; readers can do without until then."""
         has_any = not {CATALOGUE_FILE, PARQUET_METADATA_FILE}.isdisjoint(published.objects)
         if self._options.dry_run or not (self._options.pack or has_any):
             return None
         options = ReadOptions(max_concurrency=self._options.max_concurrency)
-        changed = {partition.name for partition in written}
+        changed = {partition.name for partition in written} | {partition.name for partition in changes.removed}
         return await renew_catalogue(self._store, self._path, options, changed=changed, make=self._options.pack)
 
     async def _purge(self) -> tuple[str, ...]:

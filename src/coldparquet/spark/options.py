@@ -73,6 +73,9 @@ _OF_CATALOG_TABLES = frozenset({"location", "owner"})
 PUSHED = "coldparquet.pushed"
 """What the class in ``coldparquet.jar`` says of each scan; no option of users."""
 
+CATALOG = "coldparquet.catalog"
+"""Set by the catalog in ``coldparquet.jar``, whose settings are options of readers and of writers."""
+
 Options: TypeAlias = "Mapping[str, tuple[str, Callable[[str], Any]]]"
 """By the name of an option: group and field of the library that it sets, as in ``read.goal``, and how its text is read.
 Those of the group ``credentials`` are read by :class:`~coldparquet.spark.credentials.Credentials`."""
@@ -113,7 +116,7 @@ def _refuse_unknown(given: Collection[str], known: frozenset[str]) -> None:
         )
     keys = set(map(option_key, known))
     for name in given:
-        if option_key(name) in keys or name.startswith(STORAGE_PREFIX) or name == PUSHED:
+        if option_key(name) in keys or name.startswith(STORAGE_PREFIX) or name in {PUSHED, CATALOG}:
             continue
         near = difflib.get_close_matches(name, known, n=1)
         advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))} and storage.KEY"
@@ -262,7 +265,7 @@ class SourceOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str], *, also: frozenset[str] = frozenset()) -> SourceOptions:
         """Parse the options of a data source. Opens nothing but the file of ``prices``."""
-        given = given_fields(options, _OPTIONS, also=also)
+        given = given_fields(options, _OPTIONS, also=also | _of_writers(options))
         # Spark's strings are not dictionaries, so keeping those of the pages would be wasted work.
         read_options = ReadOptions(symbols="string", restore=RestoreTerms(**given["restore"]), **given["read"])
         return cls(
@@ -273,6 +276,14 @@ class SourceOptions:
             pushed=_pushed(options),
             **given["source"],
         )
+
+
+def _of_writers(options: Mapping[str, str]) -> frozenset[str]:
+    if CATALOG not in map(str.lower, options):
+        return frozenset()
+    from coldparquet.spark.writer import WRITER_OPTIONS  # noqa: PLC0415 - tables of a catalog alone
+
+    return frozenset(WRITER_OPTIONS)
 
 
 def _pushed(options: Mapping[str, str]) -> Pushed | None:
@@ -322,6 +333,8 @@ def _byte_limit(text: str) -> int:
         raise ValueError("it must be at least 1 byte")
     return limit_bytes
 
+
+READER_OPTIONS = frozenset(_OPTIONS)
 
 _STREAM_OPTIONS: Options = {
     "on_change": ("stream.on_change", one_of(*ON_CHANGE)),

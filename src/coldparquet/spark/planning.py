@@ -227,7 +227,9 @@ async def _tables_below(options: SourceOptions) -> StructType:
     [root] = options.urls
     try:
         found = await _matching(root, options.credentials.storage_options(), options.store_options)
-    except NotFoundError:
+    except NotFoundError as error:
+        if error.kind not in {NotFoundError.default_kind, "NoTables"}:
+            raise
         found = []
     names = [url.removeprefix(root.rstrip("/")).strip("/") for url in found]
     return StructType([StructField(name, LongType()) for name in names if name])

@@ -62,7 +62,9 @@ from coldparquet.spark.arrow_schema import arrow_schema_of
 from coldparquet.spark.credentials import Credentials
 from coldparquet.spark.errors import own_errors, told_to_spark
 from coldparquet.spark.options import (
+    CATALOG,
     OPTIONS_OF_EVERY_KIND,
+    READER_OPTIONS,
     column_names,
     given_fields,
     one_of,
@@ -99,7 +101,7 @@ def _types(text: str) -> dict[str, str]:
     return types
 
 
-_OPTIONS: Options = {
+WRITER_OPTIONS: Options = {
     **OPTIONS_OF_EVERY_KIND,
     "timestamp": ("writer.timestamp", str),
     "partition_by": ("writer.partition_by", str),
@@ -136,7 +138,8 @@ class WriterOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str], *, overwrite: bool) -> WriterOptions:
         """Understand the options of a write."""
-        given = given_fields(options, _OPTIONS)
+        also = READER_OPTIONS if CATALOG in map(str.lower, options) else frozenset[str]()
+        given = given_fields(options, WRITER_OPTIONS, also=also)
         urls, own = table_urls(**given["tables"]), given["writer"]
         if len(urls) != 1:
             raise InvalidInputError(f"{len(urls)} tables are named; rows are written to one", kind="InvalidOption")
@@ -251,6 +254,12 @@ class ColdParquetWriter(DataSourceArrowWriter):
                 "%s: the rows are written, but something that nobody sees is left in the directory: %s",
                 written.url,
                 written.not_removed,
+            )
+        if written.catalogue is not None and written.catalogue.action == "failed":
+            _LOGGER.warning(
+                "%s: the rows are written, but not what describes them for readers: %s",
+                written.url,
+                written.catalogue.reason,
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - failed tasks have sent none

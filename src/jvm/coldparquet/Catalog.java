@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
+import java.util.regex.Pattern;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
@@ -34,6 +35,8 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces {
     private static final Set<String> OF_SPARK = Set.of(
         TableCatalog.PROP_PROVIDER, TableCatalog.PROP_OWNER, TableCatalog.PROP_COMMENT, TableCatalog.PROP_TABLE_TYPE);
 
+    private static final Pattern NO_NAME = Pattern.compile("[*?\\[\\]{},/\\\\]");
+
     private String name;
     private String root;
     private Map<String, String> options;
@@ -57,11 +60,18 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces {
     }
 
     private CaseInsensitiveStringMap optionsOf(String[] namespace, String table) {
-        StringBuilder url = new StringBuilder(root);
-        for (String part : namespace) url.append('/').append(part);
-        if (table != null) url.append('/').append(table);
+        List<String> parts = new ArrayList<>(List.of(namespace));
+        if (table != null) parts.add(table);
+        for (String part : parts) {
+            // The option path takes lists and patterns.
+            if (part.isEmpty() || part.equals(".") || part.equals("..") || NO_NAME.matcher(part).find()) {
+                throw new IllegalArgumentException("'" + part + "' is no name of a directory that the catalog " + name
+                    + " of coldparquet reads: it must not hold / * ? [ ] { } or a comma");
+            }
+        }
         Map<String, String> all = new HashMap<>(options);
-        all.put("path", url.toString());
+        all.put("path", root + (parts.isEmpty() ? "" : "/" + String.join("/", parts)));
+        all.put(DefaultSource.CATALOG, "true");
         return new CaseInsensitiveStringMap(all);
     }
 
@@ -72,8 +82,8 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces {
             return new ColdTable(name(table), DefaultSource.python().inferSchema(ColdScan.with(own, "{}")), own);
         } catch (Exception error) { // AnalysisException is one that Scala need not declare
             String message = String.valueOf(error.getMessage());
-            if (message.contains("coldparquet.errors.NotFoundError") && message.contains("[NotFound]"))
-                throw new NoSuchTableException(table);
+            boolean isNotThere = message.contains("[NotFound]") || message.contains("[NoPartitions]");
+            if (isNotThere && message.contains("coldparquet.errors.NotFoundError")) throw new NoSuchTableException(table);
             throw error;
         }
     }

@@ -20,6 +20,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 public final class DefaultSource implements TableProvider {
     /** The option that only this class sets; see coldparquet/spark/pushed.py. */
     static final String PUSHED = "coldparquet.pushed";
+    /** The option that only {@link Catalog} sets: its settings are those of readers and of writers. */
+    static final String CATALOG = "coldparquet.catalog";
 
     @Override
     public StructType inferSchema(CaseInsensitiveStringMap options) {
