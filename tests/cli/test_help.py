@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from coldparquet.cli.commands import app
 from tests.support.command_line import Run
@@ -40,5 +41,6 @@ def test_each_command_has_examples_that_parse(run: Run, name: str) -> None:
 
 def test_completion_for_shells(run: Run) -> None:
     assert "--install-completion" in run("--help").stdout
-    script = run("--show-completion", "bash").stdout
-    assert "COMPLETE=complete_bash" in script
+    typed = {"_COLDPARQUET_COMPLETE": "complete_bash", "COMP_WORDS": "coldparquet ver", "COMP_CWORD": "1"}
+    completed = CliRunner().invoke(app, [], env=typed, prog_name="coldparquet")
+    assert (completed.exit_code, completed.stdout) == (0, "verify\n")
