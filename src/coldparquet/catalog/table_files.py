@@ -270,8 +270,7 @@ _VERSION_BYTES = 8
 """Read only for the version in the answer, which is derived from the file and its whole header."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedState:
+class CommittedState(Struct, frozen=True, kw_only=True):
     """The part of a snapshot that must still hold after rows of its native partitions were read."""
 
     table_path: str

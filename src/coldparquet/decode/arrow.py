@@ -15,7 +15,6 @@ lists.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from coldparquet.decode.stored_types import type_of_schema
 from coldparquet.errors import FormatError, InternalError, UnsupportedError
@@ -54,8 +54,7 @@ DICTIONARY_TYPE: Any = pa.dictionary(pa.int32(), pa.string())
 """Arrow type of text that stays dictionary-encoded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextAs:
+class TextAs(Struct, frozen=True, kw_only=True):
     """Which text columns become dictionary arrays, and which plain strings."""
 
     symbols: SymbolsAs

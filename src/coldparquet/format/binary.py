@@ -9,11 +9,11 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import namedtuple
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 
@@ -209,8 +209,7 @@ _REPLACEMENT_UNIT = 0xFFFD
 _LARGEST_ARROW_OFFSET = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Utf8Strings:
+class Utf8Strings(Struct, frozen=True, kw_only=True, eq=False):
     """Strings as Arrow lays them out: string k is `utf8[offsets[k]:offsets[k + 1]]`."""
 
     utf8: bytes

@@ -74,8 +74,7 @@ class NullRule(Enum):
     """Any negative symbol key."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedLayout:
+class FixedLayout(Struct, frozen=True, kw_only=True):
     """Values of one width, one after the other in the data file."""
 
     word: str

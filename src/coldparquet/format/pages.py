@@ -12,7 +12,6 @@ detected without decoding.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,11 +48,10 @@ _UNKNOWN = ~np.uint64(0)
 """-1 as a signed number."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChunkPlaces:
+class ChunkPlaces(Struct, frozen=True, kw_only=True, eq=False):
     """Places and contents of the chunks of a Parquet file: chunk ``row_group * column_count + column``."""
 
-    sidecar: Sidecar = field(repr=False)
+    sidecar: Sidecar
     row_group_count: int
     column_count: int
     row_counts: npt.NDArray[np.int64]
@@ -185,8 +183,7 @@ def _bytes_at(file: memoryview, starts: npt.NDArray[np.int64], lengths: npt.NDAr
     return bytes(np.frombuffer(file, np.uint8)[positions])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PageBounds:
+class PageBounds(Struct, frozen=True, kw_only=True, eq=False):
     """One side's bounds of every page, as the bytes that statistics hold."""
 
     offsets: npt.NDArray[np.int64]
@@ -203,8 +200,7 @@ class PageBounds:
         return cls(offsets=begin + np.cumsum(taken) - taken, lengths=lengths, values=values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PartitionPages:
+class PartitionPages(Struct, frozen=True, kw_only=True, eq=False):
     """Pages of one Parquet file, chunk by chunk.
 
     Chunk ``row_group * column_count + column`` has the pages ``[first_page[chunk], first_page[chunk + 1])``; an unknown
@@ -268,8 +264,7 @@ def join_pages(preferred: PartitionPages, others: PartitionPages) -> PartitionPa
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PagesFound:
+class PagesFound(Struct, frozen=True, kw_only=True, eq=False):
     """The result of a search for the pages of a file."""
 
     pages: PartitionPages | None

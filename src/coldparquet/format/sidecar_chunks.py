@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import sidecar_layout as layout
@@ -34,13 +34,12 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 _LARGEST_I64 = np.uint64((1 << 63) - 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BlockTable:
+class BlockTable(Struct, frozen=True, kw_only=True, eq=False):
     """The places of the blocks of one or several snapshots; checked to be inside the file before any gather."""
 
-    file: memoryview = field(repr=False)
+    file: memoryview
     """The sidecar up to the size of the snapshot; several one behind the other, each at a whole word."""
-    words: npt.NDArray[np.uint64] = field(repr=False)
+    words: npt.NDArray[np.uint64]
     """The same bytes as little-endian words, without the last incomplete one, which no chunk reaches."""
     first_words: npt.NDArray[np.int64]
     """Word at which each block begins, shape (row groups,)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -352,11 +352,10 @@ class CoveringIndexEntry:
     """Size of the `_im` file; informational, its own header decides."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SidecarFooter:
+class SidecarFooter(Struct, frozen=True, kw_only=True, eq=False):
     """The fields of one footer; large parts are read from the file on access."""
 
-    file: memoryview = field(repr=False)
+    file: memoryview
     size_bytes: int
     """The committed size at which this footer is the last one."""
     offset: int
@@ -377,7 +376,7 @@ class SidecarFooter:
     seq_txn: int | None
     scratchpad: tuple[ScratchpadEntry, ...]
     """In stored order; codes may repeat, and then the first entry counts."""
-    covering_entries: npt.NDArray[np.void] | None = field(repr=False)
+    covering_entries: npt.NDArray[np.void] | None
     """The COVERING_INDEX section, of `sidecar_layout.COVERING_INDEX_ENTRY`; None without it."""
     sections_stop: int
     """One past the last known section, in the file; unknown optional sections may follow."""

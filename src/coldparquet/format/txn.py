@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.format import partition_records as layout
@@ -24,8 +24,7 @@ _NEVER_NEGATIVE = ("transient_row_count", "fixed_row_count", "symbol_count")
 _LARGEST_ROW_COUNT = (1 << layout.ROW_COUNT_BITS) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lag:
+class Lag(Struct, frozen=True, kw_only=True):
     """Rows that the database keeps behind the last partition's rows until they are in order; readers never see them."""
 
     row_count: int = 0
@@ -35,16 +34,14 @@ class Lag:
     max_timestamp: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftBehind:
+class LeftBehind(Struct, frozen=True, kw_only=True):
     """The rows that a published table lacks compared with its source."""
 
     partition_count: int
     row_count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableTransaction:
+class TableTransaction(Struct, frozen=True, kw_only=True):
     """One committed transaction of a table. Timestamps are in the unit of the table."""
 
     txn: int
@@ -100,8 +97,7 @@ class TableTransaction:
         return self.partitions
 
 
-@dataclass(frozen=True, slots=True)
-class _Area:
+class _Area(Struct, frozen=True):
     """The place of the live transaction, from the header."""
 
     version: int

@@ -143,8 +143,7 @@ class LogicalKind(StrEnum):
     """Any irrelevant annotation: ENUM, JSON, BSON, MAP, INTERVAL, FLOAT16 and newer ones."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogicalType:
+class LogicalType(Struct, frozen=True, kw_only=True):
     """One annotation; Parquet's older converted types and newer logical types are equivalent here."""
 
     kind: LogicalKind
@@ -207,8 +206,7 @@ class StatisticsTrust(Enum):
     """Prefixes that still bound the values, except that a max of nine 0xFF bytes bounds nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArrowKind:
+class ArrowKind(Struct, frozen=True, kw_only=True):
     """An Arrow type as data; ``str()`` prints it, for example ``timestamp[us, UTC]``."""
 
     name: str

@@ -7,7 +7,7 @@ are in turn pinned to an object at least as large as that says.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
@@ -15,6 +15,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.decode.arrow import PLAIN_TEXT, arrow_type
 from coldparquet.decode.filter import check_comparable
@@ -29,6 +30,7 @@ from coldparquet.plan.bind import BoundComparison, BoundIn, BoundLike, fields_of
 from coldparquet.plan.model import MAX_ROW_GROUP_ROWS, MOST_DECODED_BYTES, FileRole, MetadataSource, Read
 from coldparquet.plan.predicate import leaves
 from coldparquet.plan.type_changes import can_convert
+from coldparquet.records import field_types
 from coldparquet.storage.urls import paths_outside
 
 if TYPE_CHECKING:
@@ -69,11 +71,11 @@ def refuses_nonsense() -> Iterator[None]:
 
 
 def check_types(value: object) -> None:
-    """Check the plain fields of dataclasses, recursively; numbers that were not JSON already have their type."""
+    """Check the plain fields of records, recursively; numbers that were not JSON already have their type."""
     if isinstance(value, tuple):
         for item in value[:1] if value and isinstance(value[0], Read) else value:
             check_types(item)
-    if not is_dataclass(value):
+    if not (isinstance(value, Struct) or is_dataclass(value)):
         return
     plain, others = _fields_of(cast("Hashable", type(value)))
     for name, types in plain:
@@ -88,12 +90,12 @@ def check_types(value: object) -> None:
 def _fields_of(of_class: Any) -> tuple[list[tuple[str, tuple[type, ...]]], list[str]]:
     """Return the fields of plain types, and the names of the others."""
     plain, others = [], []
-    for field in fields(of_class):
-        names = str(field.type).split(" | ")
+    for field, written in field_types(of_class).items():
+        names = written.split(" | ")
         if all(name in _TYPES for name in names):
-            plain.append((field.name, tuple(type_ for name in names for type_ in _TYPES[name])))
+            plain.append((field, tuple(type_ for name in names for type_ in _TYPES[name])))
         else:
-            others.append(field.name)
+            others.append(field)
     return plain, others
 
 

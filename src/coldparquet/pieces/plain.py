@@ -7,9 +7,8 @@ take half of a small piece.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,12 +40,12 @@ from coldparquet.plan.columns import TableColumn
 from coldparquet.plan.model import CHUNK, Read, StoredColumn
 from coldparquet.plan.predicate import And, Literal, Not, Operator, Or
 from coldparquet.plan.selection import RowSelection
+from coldparquet.records import Record, field_defaults, field_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
-    from _typeshed import DataclassInstance
 
     from coldparquet.format.binary import Utf8Strings
     from coldparquet.pieces.frame import SectionReader, SectionWriter
@@ -55,22 +54,19 @@ if TYPE_CHECKING:
     from coldparquet.plan.model import StoredData
 
 
-T = TypeVar("T", bound="DataclassInstance")
+def field_values(record: Record) -> list[Any]:
+    """Return the values of a record's fields in their order, without the defaults at the end."""
+    values = {name: getattr(record, name) for name in field_names(type(record))}
+    defaults = field_defaults(type(record))
+    while values and (last := next(reversed(values))) in defaults and values[last] == defaults[last]:
+        del values[last]
+    return list(values.values())
 
 
-def field_values(instance: DataclassInstance) -> list[Any]:
-    """Return the values of a dataclass's fields in their order, without the defaults at the end."""
-    known = fields(instance)
-    values = [getattr(instance, field.name) for field in known]
-    while values and values[-1] == known[len(values) - 1].default:
-        values.pop()
-    return values
-
-
-def made_of(dataclass: type[T], values: Sequence[Any]) -> T:
+def made_of(record_class: type[Record], values: Sequence[Any]) -> Record:
     """Undo :func:`field_values`."""
-    names = [field.name for field in fields(dataclass)][: len(values)]
-    return dataclass(**dict(zip(names, values, strict=True)))
+    names = field_names(record_class)[: len(values)]
+    return record_class(**dict(zip(names, values, strict=True)))
 
 
 def plain_column(column: TableColumn, types: Mapping[ColumnType, int]) -> list[Any]:

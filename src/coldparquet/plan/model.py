@@ -8,12 +8,12 @@ metadata that they were planned from.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from coldparquet.format.parquet_schema import LeafSpec
 from coldparquet.format.types import parse_part, parse_stored, resolve_type
@@ -65,8 +65,7 @@ class StoredFile(NamedTuple):
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredColumn:
+class StoredColumn(Struct, frozen=True, kw_only=True):
     """One column as a partition stores it; partitions that describe their columns alike share it."""
 
     name: str
@@ -127,8 +126,7 @@ class StoredColumn:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StoredData:
+class StoredData(Struct, frozen=True, kw_only=True, eq=False):
     """The data of one partition: what all of its reads share."""
 
     decoder: Literal["parquet", "native"]
@@ -162,8 +160,7 @@ class StoredData:
         return {*wanted, *(number for number, column in self.columns.items() if column.part_of in wanted)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Read:
+class Read(Struct, frozen=True, kw_only=True, eq=False):
     """Some rows of one row group: all that is needed to fetch and decode them.
 
     A slice of the rows of a native partition is the same: its number takes the place of the row group's.
@@ -171,7 +168,7 @@ class Read:
 
     partition_index: int
     """Position of the partition in :attr:`ReadPlan.partitions`."""
-    data: StoredData = field(repr=False)
+    data: StoredData
     """What the reads of the partition share."""
     row_group: int
     """Number of the row group in its Parquet file, or of the slice, from 0."""
@@ -294,8 +291,7 @@ class SkippedPartition(Struct, frozen=True, kw_only=True):
     """Size of the data object; 0 if the store does not tell."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionRead:
+class PartitionRead(Struct, frozen=True, kw_only=True):
     """One partition that survived: the place of its data, and what pruning left of it."""
 
     name: str
@@ -329,8 +325,7 @@ class PartitionRead:
     """Whether a HEAD showed that such a restore is in progress."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRequest:
+class PlannedRequest(Struct, frozen=True, kw_only=True):
     """One GET to be sent, and its purpose."""
 
     partition_index: int
@@ -513,8 +508,7 @@ _BYTES_PER_CONNECTION = 512 * 1024
 """Reads are split into requests of at least about this length, so that small ones do not use all connections."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSpeed:
+class StoreSpeed(Struct, frozen=True, kw_only=True):
     """How fast a store answers, and which figures were measured; the others are the published ones for S3."""
 
     connections: int

@@ -5,7 +5,6 @@ Chunks that are null or constant in every row are made, not fetched: their reads
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -197,11 +196,10 @@ def _are_equal(lower: Side, upper: Side, candidates: npt.NDArray[np.intp], *, ma
 _LARGEST_COUNT = 2**63 - 1
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PrunedRowGroups:
+class PrunedRowGroups(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """What pruning left of the row groups of one partition, or of many, as arrays."""
 
-    table: RowGroupTable = field(repr=False)
+    table: RowGroupTable
     """The row groups before."""
     row_groups: npt.NDArray[np.intp]
     """Surviving row groups, ascending, shape ``(left,)``."""
@@ -318,8 +316,7 @@ class _FetchedChunks(Struct, frozen=True, kw_only=True, eq=False):
     """Where each row group begins, and the last one ends."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
+class _Parts(Struct, frozen=True, kw_only=True):
     """What reads that fetch and make the same columns share, across row groups and partitions."""
 
     made: tuple[int, ...]

@@ -5,11 +5,11 @@ Pruning by pages leaves some rows, a predicate leaves some of those, and only th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from coldparquet.errors import InternalError
 from coldparquet.format.types import distinct_values
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RowSelection:
+class RowSelection(Struct, frozen=True, kw_only=True, eq=False):
     """Rows of one row group: ``[starts[i], stops[i])`` for every ``i``, ascending; no range is empty, none touch."""
 
     starts: npt.NDArray[np.int64]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from coldparquet.errors import InvalidInputError
 from coldparquet.plan.coalescing import choose_coalescing
@@ -62,8 +61,7 @@ class PartitionPlan(Struct, frozen=True, kw_only=True, eq=False):
     """None if no read has a predicate left to evaluate, or the partition is native."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowQuestion:
+class RowQuestion(Struct, frozen=True, kw_only=True):
     """What is asked of rows, without the state of the table: it can be asked elsewhere, once they are planned."""
 
     options: ReadOptions
@@ -104,8 +102,7 @@ class HintIfEmpty:
             _LOGGER.warning("%s: %s", self._url, self.text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question(RowQuestion):
+class Question(RowQuestion, frozen=True, kw_only=True):
     """What is asked of which state of which table: everything that planning needs."""
 
     url: str
@@ -125,7 +122,7 @@ class Question(RowQuestion):
     row_windows: Mapping[str, tuple[int, int]] | None = None
     """By data path of each partition: the half-open range of rows that is asked for, before the predicate. None for all
     rows of all partitions. Only Parquet partitions are cut."""
-    hint: HintIfEmpty | None = field(default=None, compare=False)
+    hint: HintIfEmpty | None = None
     """For a question that is probably not the one that was meant."""
     budget: Budget | None = None
     """Shared by all plans that answer this question; None if a single plan does."""
@@ -200,16 +197,14 @@ class RememberedSpeeds:
         return speed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowPlan:
+class RowPlan(Struct, frozen=True, kw_only=True):
     """A plan that can be executed here or elsewhere."""
 
     question: RowQuestion
     plan: ReadPlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedScan(RowPlan):
+class PlannedScan(RowPlan, frozen=True, kw_only=True):
     """A plan, with the state of the table and what else is known of its partitions."""
 
     question: Question

@@ -14,7 +14,6 @@ import contextlib
 import importlib.util
 import re
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
@@ -240,8 +239,7 @@ def _cannot_be_opened(url: str, error: Exception) -> InvalidInputError | Storage
     return StorageError(f"{scheme}:// cannot be opened ({cause})", path=without_secrets(url))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreStack:
+class StoreStack(Struct, frozen=True, kw_only=True):
     """A store with everything that requests pass through on their way to it."""
 
     store: ObjectStore
