@@ -27,12 +27,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 import coldparquet as cp
 from coldparquet.errors import FormatError, InvalidInputError, NotFoundError, ObjectChangedError, UnsupportedError
 from coldparquet.pieces.encode import decode_piece, encode_piece
 from coldparquet.pieces.frame import SectionReader, SectionWriter, frame_content, unframe_content
-from coldparquet.records import replace
+from coldparquet.records import field_names, replace
 from coldparquet.storage.base import ObjectStore
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.write import WriteOptions, write_partition
@@ -264,6 +265,10 @@ def altered(content: bytes, draw: random.Random) -> bytes:
     return bytes(data)
 
 
+MADE_FROM_OTHERS = ("depth", "search")
+"""Fields of predicates that are no arguments."""
+
+
 def otherwise(value: Any, draw: random.Random) -> Any:  # noqa: PLR0911 - one per kind
     """Change one value somewhere inside of another one, whatever it is made of; return it if there is none."""
     if isinstance(value, bool):
@@ -285,8 +290,8 @@ def otherwise(value: Any, draw: random.Random) -> Any:  # noqa: PLR0911 - one pe
             return draw.choice((value[1:], value[::-1], value * 2))
         at = draw.randrange(len(value))
         return (*value[:at], otherwise(value[at], draw), *value[at + 1 :])
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        name = draw.choice([field.name for field in dataclasses.fields(value) if field.init])
+    if isinstance(value, Struct) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
+        name = draw.choice([name for name in field_names(type(value)) if name not in MADE_FROM_OTHERS])
         return replace(value, **{name: otherwise(getattr(value, name), draw)})
     return None if draw.random() < 0.1 else value
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 from coldparquet.format.txn import TableTransaction
+from coldparquet.records import field_names
 
 # --- `_txn` files made by hand, and transactions that compare ---------------------------------------------------------
 
@@ -65,7 +65,7 @@ def patched(data: bytes, offset: int, layout: str, value: int) -> bytes:
 
 def as_values(transaction: TableTransaction) -> dict[str, Any]:
     """Return a transaction as values that compare."""
-    values = {field.name: getattr(transaction, field.name) for field in fields(transaction)}
+    values = {name: getattr(transaction, name) for name in field_names(type(transaction))}
     return values | {"partitions": [transaction.partitions.record(i) for i in range(len(transaction.partitions))]}
 
 

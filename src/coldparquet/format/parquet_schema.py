@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from coldparquet.format import parquet_thrift as thrift
 from coldparquet.format.sidecar_layout import PhysicalType, Repetition
 from coldparquet.format.thrift import Empty
 from coldparquet.format.types import LogicalKind, LogicalType, stored_annotation
+from coldparquet.records import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

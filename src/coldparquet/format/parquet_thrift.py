@@ -6,8 +6,9 @@ Field numbers and names are those of parquet.thrift in apache/parquet-format. Un
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Annotated
+
+from msgspec import field
 
 from coldparquet.format.thrift import (
     ABSENT,
@@ -16,11 +17,9 @@ from coldparquet.format.thrift import (
     I64,
     Empty,
     Structure,
-    structure,
 )
 
 
-@structure
 class DecimalAnnotation(Structure):
     """DecimalType."""
 
@@ -28,7 +27,6 @@ class DecimalAnnotation(Structure):
     precision: Annotated[int | None, 2, I32] = None
 
 
-@structure
 class UnitAnnotation(Structure):
     """TimeUnit, a union."""
 
@@ -37,7 +35,6 @@ class UnitAnnotation(Structure):
     NANOS: Annotated[Empty | None, 3] = None
 
 
-@structure
 class TimeAnnotation(Structure):
     """TimeType and TimestampType, which have the same fields."""
 
@@ -45,7 +42,6 @@ class TimeAnnotation(Structure):
     unit: Annotated[UnitAnnotation | None, 2] = None
 
 
-@structure
 class IntegerAnnotation(Structure):
     """IntType."""
 
@@ -53,7 +49,6 @@ class IntegerAnnotation(Structure):
     isSigned: Annotated[bool | None, 2] = None  # noqa: N815  # the name in parquet.thrift
 
 
-@structure
 class Annotation(Structure):
     """LogicalType, a union; later members decode to an empty one, and fields of those after INTEGER are left out."""
 
@@ -76,7 +71,6 @@ class Annotation(Structure):
     GEOGRAPHY: Annotated[Empty | None, 18] = None
 
 
-@structure
 class SchemaElement(Structure):
     """One node of the schema tree; the tree is a list in depth-first order."""
 
@@ -92,7 +86,6 @@ class SchemaElement(Structure):
     logicalType: Annotated[Annotation | None, 10] = None  # noqa: N815  # the name in parquet.thrift
 
 
-@structure
 class Statistics(Structure):
     """Statistics of a chunk, without the deprecated min and max (fields 1 and 2), whose order is undefined."""
 
@@ -104,7 +97,6 @@ class Statistics(Structure):
     is_min_value_exact: Annotated[bool | None, 8] = None
 
 
-@structure
 class ColumnMetaData(Structure):
     """Places and contents of the pages of a chunk."""
 
@@ -122,7 +114,6 @@ class ColumnMetaData(Structure):
     bloom_filter_length: Annotated[int | None, 15, I32] = None
 
 
-@structure
 class ColumnChunk(Structure):
     """One column of one row group."""
 
@@ -135,7 +126,6 @@ class ColumnChunk(Structure):
     column_index_length: Annotated[int | None, 7, I32] = None
 
 
-@structure
 class SortingColumn(Structure):
     """One column of a declared sort order."""
 
@@ -143,7 +133,6 @@ class SortingColumn(Structure):
     descending: Annotated[bool | None, 2] = None
 
 
-@structure
 class RowGroup(Structure):
     """One row group."""
 
@@ -153,7 +142,6 @@ class RowGroup(Structure):
     sorting_columns: Annotated[list[SortingColumn] | None, 4] = None
 
 
-@structure
 class KeyValue(Structure):
     """One entry of the file's own metadata."""
 
@@ -161,14 +149,12 @@ class KeyValue(Structure):
     value: Annotated[str | None, 2] = None
 
 
-@structure
 class ColumnOrder(Structure):
     """How the min and max values of one column were ordered, a union; newer orders decode to an empty one."""
 
     TYPE_ORDER: Annotated[Empty | None, 1] = None
 
 
-@structure
 class FileMetaData(Structure):
     """The footer."""
 
@@ -183,7 +169,6 @@ class FileMetaData(Structure):
     """Present where columns are encrypted behind a readable footer."""
 
 
-@dataclass(slots=True)
 class FileMetaDataAlone(FileMetaData):
     """The footer without its row groups, which are skipped."""
 
@@ -193,28 +178,24 @@ FileMetaDataAlone.thrift_spec = tuple(
 )
 
 
-@structure
 class BloomAlgorithm(Structure):
     """BloomFilterAlgorithm, a union; unknown members decode to an empty one."""
 
     BLOCK: Annotated[Empty | None, 1] = None
 
 
-@structure
 class BloomHash(Structure):
     """BloomFilterHash, a union; unknown members decode to an empty one."""
 
     XXHASH: Annotated[Empty | None, 1] = None
 
 
-@structure
 class BloomCompression(Structure):
     """BloomFilterCompression, a union; unknown members decode to an empty one."""
 
     UNCOMPRESSED: Annotated[Empty | None, 1] = None
 
 
-@structure
 class BloomFilterHeader(Structure):
     """The header before the bitset of a bloom filter."""
 
@@ -224,7 +205,6 @@ class BloomFilterHeader(Structure):
     compression: Annotated[BloomCompression | None, 4] = None
 
 
-@structure
 class DataPageHeader(Structure):
     """DataPageHeader."""
 
@@ -235,7 +215,6 @@ class DataPageHeader(Structure):
     statistics: Annotated[Statistics | None, 5] = None
 
 
-@structure
 class DictionaryPageHeader(Structure):
     """DictionaryPageHeader."""
 
@@ -243,7 +222,6 @@ class DictionaryPageHeader(Structure):
     encoding: Annotated[int | None, 2, I32] = None
 
 
-@structure
 class DataPageHeaderV2(Structure):
     """DataPageHeaderV2."""
 
@@ -258,7 +236,6 @@ class DataPageHeaderV2(Structure):
     statistics: Annotated[Statistics | None, 8] = None
 
 
-@structure
 class PageHeader(Structure):
     """PageHeader: sizes of the body, and the header of the page's own type."""
 
@@ -271,7 +248,6 @@ class PageHeader(Structure):
     data_page_header_v2: Annotated[DataPageHeaderV2 | None, 8] = None
 
 
-@structure
 class PageLocation(Structure):
     """PageLocation: one data page; the dictionary page is not listed."""
 
@@ -281,14 +257,12 @@ class PageLocation(Structure):
     first_row_index: Annotated[int, 3, I64] = ABSENT
 
 
-@structure
 class OffsetIndex(Structure):
     """OffsetIndex: the places and rows of the data pages of a chunk."""
 
     page_locations: Annotated[list[PageLocation], 1] = field(default_factory=list)
 
 
-@structure
 class ColumnIndex(Structure):
     """ColumnIndex: the bounds of the data pages of a chunk, without their order, which is not checked."""
 

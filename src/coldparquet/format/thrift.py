@@ -13,7 +13,6 @@ Enums are plain integers. The decoding code checks both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum
 from inspect import get_annotations
 from types import UnionType
@@ -23,8 +22,6 @@ from typing import (
     ClassVar,
     Self,
     TypeAlias,
-    TypeVar,
-    dataclass_transform,
     get_args,
     get_origin,
 )
@@ -58,11 +55,23 @@ class _CompactProtocol(TCompactProtocolAccelerated):  # type: ignore[misc]  # th
             super().skip(ttype, max_depth)
 
 
-class Structure(TBase):  # type: ignore[misc]  # thrift has no type information
-    """A Thrift structure; subclasses declare their fields and are decorated with :func:`structure`."""
+class Structure(Struct, TBase):  # type: ignore[misc]  # thrift has no type information
+    """A Thrift structure; fields are annotated with their number in Thrift and, for numbers, their width."""
 
-    __slots__ = ()
     thrift_spec: ClassVar[ThriftSpec] = ()
+
+    def __init_subclass__(cls) -> None:
+        declared = get_annotations(cls, eval_str=True)
+        if not declared:
+            return
+        by_number = {}
+        for name, annotation in declared.items():
+            hint, number, *width = get_args(annotation)
+            # Optional fields are unions with None, which comes last.
+            kind, element = _kind(get_args(hint)[0] if isinstance(hint, UnionType) else hint, width)
+            by_number[number] = (number, kind, name, element, None)
+        # Thrift requires the field with number n at index n.
+        cls.thrift_spec = tuple(by_number.get(number) for number in range(max(by_number) + 1))
 
     @classmethod
     def decode(cls, content: bytes, *, path: str | None, offset: int) -> Self:
@@ -97,9 +106,6 @@ class Structure(TBase):  # type: ignore[misc]  # thrift has no type information
         return bytes(transport.getvalue())
 
 
-_Declared = TypeVar("_Declared", bound=Structure)
-
-
 def structure_stops(content: bytes, start: int, count: int) -> list[int]:
     """Find the end of each of ``count`` consecutive structures, whatever fields they have."""
     transport = TMemoryBuffer(content)
@@ -129,21 +135,6 @@ I8, I32, I64 = TType.BYTE, TType.I32, TType.I64
 _KINDS = {bool: (TType.BOOL, None), str: (TType.STRING, "UTF8"), bytes: (TType.STRING, "BINARY")}
 
 
-@dataclass_transform(field_specifiers=(field,))
-def structure(declared: type[_Declared]) -> type[_Declared]:
-    """Make a dataclass whose fields are annotated with their number in Thrift and, for numbers, their width."""
-    made = dataclass(slots=True)(declared)
-    by_number = {}
-    for name, annotation in get_annotations(declared, eval_str=True).items():
-        hint, number, *width = get_args(annotation)
-        # Optional fields are unions with None, which comes last.
-        kind, element = _kind(get_args(hint)[0] if isinstance(hint, UnionType) else hint, width)
-        by_number[number] = (number, kind, name, element, None)
-    # Thrift requires the field with number n at index n.
-    made.thrift_spec = tuple(by_number.get(number) for number in range(max(by_number, default=-1) + 1))
-    return made
-
-
 def _kind(hint: Any, width: list[int]) -> tuple[int, Any]:
     """Return Thrift's type of a Python type, and what it says about elements."""
     if get_origin(hint) is list:
@@ -153,11 +144,8 @@ def _kind(hint: Any, width: list[int]) -> tuple[int, Any]:
     return _KINDS[hint] if hint in _KINDS else (width[0], None)
 
 
-@dataclass(slots=True)
 class Empty(Structure):
     """A structure without fields of interest; only its presence counts, as in unions."""
-
-    thrift_spec: ClassVar[ThriftSpec] = ()
 
 
 _LONG_DELTA = 15

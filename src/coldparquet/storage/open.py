@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
-import fsspec
-from fsspec.core import url_to_fs
 from msgspec import Struct
 
 from coldparquet.errors import InvalidInputError, StorageError, UnsupportedError
@@ -83,13 +81,17 @@ def open_store(
 def import_store(url: str) -> None:
     """Import what :func:`open_store` will need for a URL, which takes up to half a second. Mistakes are left to it."""
     scheme = url.partition("://")[0]
+    if "://" not in url and "::" not in url:
+        return
     with contextlib.suppress(ImportError, ValueError):
         if scheme in S3_SCHEMES:
             importlib.import_module("coldparquet.storage.s3.store")
             return
+        import fsspec  # noqa: PLC0415 - local paths do without it
+
         if scheme in _WEB_SCHEMES:
             importlib.import_module("coldparquet.storage.web")
-        for link in url.split("::") if "::" in url or "://" in url else ():
+        for link in url.split("::"):
             fsspec.get_filesystem_class(link.partition("://")[0])
 
 
@@ -143,11 +145,13 @@ def _open_s3(rest: str, options: dict[str, Any], store_options: StoreOptions | N
     if "@" in bucket:
         raise InvalidInputError("an S3 URL holds no credentials; pass key and secret in storage_options")
     _require("S3", *_S3_PACKAGES)
-    from coldparquet.storage.s3.parameters import with_fsspec_config  # noqa: PLC0415 - only S3 needs these packages
+    from fsspec.config import conf  # noqa: PLC0415 - only S3 needs these packages
+
+    from coldparquet.storage.s3.parameters import with_fsspec_config  # noqa: PLC0415
     from coldparquet.storage.s3.store import S3Store  # noqa: PLC0415
 
     versions = {path: version} if version else {}
-    options = with_fsspec_config(options, fsspec.config.conf)
+    options = with_fsspec_config(options, conf)
     return S3Store(storage_options=options, versions=versions, store_options=store_options), path
 
 
@@ -215,6 +219,9 @@ def _holds_password(url: str, where: str) -> InvalidInputError:
 
 def _filesystem(url: str, options: dict[str, Any]) -> tuple[AbstractFileSystem, str]:
     """Make the filesystem, asynchronous if it can be; a chained URL's filesystems are blocking ones."""
+    import fsspec  # noqa: PLC0415 - neither local paths nor S3 need it
+    from fsspec.core import url_to_fs  # noqa: PLC0415
+
     scheme = url.partition("://")[0]
     try:
         if "::" not in url and fsspec.get_filesystem_class(scheme).async_impl:
