@@ -15,7 +15,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "coldparquet"
 
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "lazy_names", "ranges", "options", "records", "telemetry", "prices", "text"}),
+    frozenset({"errors", "lazy_names", "ranges", "options", "records", "telemetry", "prices", "progress", "text"}),
     frozenset({"format"}),
     frozenset({"plan"}),
     frozenset({"concurrency"}),

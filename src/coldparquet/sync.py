@@ -143,8 +143,8 @@ class Batches:
     Leaving the loop or the ``with`` block early cancels what is in flight.
     """
 
-    def __init__(self, scan: AsyncScan, *, slow_start: bool) -> None:
-        self._batches = blocking_batches(scan.batches(slow_start=slow_start))
+    def __init__(self, scan: AsyncScan, *, slow_start: bool, progress: bool) -> None:
+        self._batches = blocking_batches(scan.batches(slow_start=slow_start, progress=progress))
 
     def __iter__(self) -> Self:
         return self
@@ -230,7 +230,7 @@ class Scan:
     to_pandas = _blocking(AsyncScan.to_pandas)
     to_polars = _blocking(AsyncScan.to_polars)
 
-    def batches(self, *, slow_start: bool = False) -> Batches:
+    def batches(self, *, slow_start: bool = False, progress: bool = False) -> Batches:
         """Stream the rows as record batches: ``for batch in scan.batches()``, or ``with scan.batches() as batches``.
 
         Requests: those of the plan, prefetched within ``options.memory_limit_bytes``.
@@ -238,8 +238,10 @@ class Scan:
         Args:
             slow_start: For consumers that may stop at any row: fetch the first row group alone, and with each that is
                 consumed four times as many as before. Reading everything takes up to three more round trips.
+            progress: Whether a bar on standard error, or in the notebook, shows how much of the plan has been fetched,
+                after a second.
         """
-        return Batches(self._scan, slow_start=slow_start)
+        return Batches(self._scan, slow_start=slow_start, progress=progress)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Hand the rows to DuckDB, Polars, pandas or anything else that speaks the Arrow PyCapsule interface."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import dataclass, field
 from datetime import UTC
 from importlib import import_module
@@ -100,6 +101,13 @@ def _python_object(scalar: Any) -> Any:
     zone = UTC if type_.tz == "UTC" else ZoneInfo(type_.tz)  # not every machine has a time zone database
     without_zone = pa.repeat(scalar, 1).view(pa.timestamp(type_.unit))[0].as_py()
     return None if without_zone is None else without_zone.replace(tzinfo=UTC).astimezone(zone)
+
+
+def _is_watched() -> bool:
+    """Tell whether a person waits who can be shown something."""
+    is_notebook = "ipykernel" in sys.modules and find_spec("ipywidgets") is not None  # rich draws with it
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return hasattr(sys, "ps1") and (is_notebook or is_terminal) and find_spec("rich") is not None
 
 
 def _require(package: str) -> None:
@@ -215,7 +223,7 @@ class Scan(ShownInNotebooks):
         """
         return cast("Path", import_module("coldparquet.report").write_report(self, path, plan=self._planned.made))
 
-    def batches(self, *, slow_start: bool = False) -> BatchStream:
+    def batches(self, *, slow_start: bool = False, progress: bool = False) -> BatchStream:
         """Stream the rows as record batches, in table order: ``async with scan.batches() as batches``.
 
         Requests: those of the plan, prefetched within ``options.memory_limit_bytes``.
@@ -223,7 +231,14 @@ class Scan(ShownInNotebooks):
         Args:
             slow_start: For consumers that may stop at any row: fetch the first row group alone, and with each that is
                 consumed four times as many as before. Reading everything takes up to three more round trips.
+            progress: Whether a bar on standard error, or in the notebook, shows how much of the plan has been fetched,
+                after a second.
+
+        Raises:
+            UnsupportedError: ``progress`` is true, and rich is not installed (kind ``MissingPackage``).
         """
+        if progress and find_spec("rich") is None:
+            raise UnsupportedError("progress=True needs the package rich: pip install rich", kind="MissingPackage")
         return BatchStream(
             self._admitted,
             store=self.question.snapshot.store,
@@ -231,6 +246,7 @@ class Scan(ShownInNotebooks):
             activity=self._activity("batches"),
             slow_start=slow_start,
             hint=self.question.hint,
+            progress=progress,
         )
 
     async def pieces(
@@ -270,27 +286,36 @@ class Scan(ShownInNotebooks):
             pieces = await make_pieces(planned, self.executor, most_pieces=most_pieces, target_bytes=target_bytes)
         return ScanPieces(pieces=pieces, schema=self.schema, plan=planned.plan)
 
-    async def to_arrow(self) -> pa.Table:
-        """Read all rows into one table. Requests: those of the plan."""
-        async with self.batches() as stream:
+    async def to_arrow(self, *, progress: bool | None = None) -> pa.Table:
+        """Read all rows into one table. Requests: those of the plan.
+
+        Args:
+            progress: Whether to show how much has been fetched, see :meth:`batches`; None for yes where a person waits, in
+                a notebook or an interactive session on a terminal, and rich is installed.
+        """
+        async with self.batches(progress=_is_watched() if progress is None else progress) as stream:
             batches = [batch async for batch in stream]
         return await asyncio.get_running_loop().run_in_executor(self.executor, concatenate, batches, self.schema)
 
-    async def to_pandas(self, /, **keywords: Any) -> pd.DataFrame:
+    async def to_pandas(self, /, *, progress: bool | None = None, **keywords: Any) -> pd.DataFrame:
         """Read all rows into a pandas data frame. Requests: those of the plan.
 
         Args:
+            progress: As in :meth:`to_arrow`.
             keywords: Those of ``pyarrow.Table.to_pandas``, such as ``types_mapper=pandas.ArrowDtype``.
 
         Raises:
             UnsupportedError: pandas is not installed (kind ``MissingPackage``).
         """
         _require("pandas")
-        table = await self.to_arrow()
+        table = await self.to_arrow(progress=progress)
         return await asyncio.to_thread(table.to_pandas, **keywords)
 
-    async def to_polars(self) -> pl.DataFrame:
+    async def to_polars(self, *, progress: bool | None = None) -> pl.DataFrame:
         """Read all rows into a Polars data frame. Requests: those of the plan.
+
+        Args:
+            progress: As in :meth:`to_arrow`.
 
         Raises:
             UnsupportedError: Polars is not installed (kind ``MissingPackage``).
@@ -298,7 +323,7 @@ class Scan(ShownInNotebooks):
         _require("polars")
         import polars as pl  # noqa: PLC0415 - Polars is the caller's choice, not a dependency
 
-        return pl.DataFrame(await self.to_arrow())
+        return pl.DataFrame(await self.to_arrow(progress=progress))
 
     async def head(self, n: int) -> pa.Table:
         """Read the first rows, in table order. Requests: those of a scan with this limit."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from coldparquet.cli.output import print_json
-from coldparquet.cli.progress import progress_bar
+from coldparquet.progress import progress_bar
 from coldparquet.records import replace
 from coldparquet_bench.measurement import run
 from coldparquet_bench.pictures import draw, require_matplotlib

@@ -17,10 +17,10 @@ from rich.text import Text
 
 from coldparquet.cli.output import facts_table, lines_table, output_console, print_json
 from coldparquet.cli.profile import BAR_LEGEND, waterfall
-from coldparquet.cli.progress import progress_bar
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.prices import PriceTable
+from coldparquet.progress import progress_bar
 from coldparquet.text import human_bytes, plural
 from coldparquet_testing.demo_data import FIRST_DAY, SCHEMA, partition_path, write_trades
 from coldparquet_testing.demo_readers import STORAGE_CLASSES, DemoQuestion, DemoResult, ask_coldparquet, ask_pyarrow

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coldparquet.cli.app import main
-from coldparquet.cli.output import error_console
+from coldparquet.progress import error_console
 
 BLINK = "\x1b[5;45;97m"
 EVIL = f"\x1b]0;title\x07{BLINK}\x9b5m\x85\x7f\b\r\u202e\u2066\u200f\u061c"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from coldparquet.cli.advice import has_read_flags, in_flags
-from coldparquet.cli.output import error_console, print_json
+from coldparquet.cli.output import print_json
 from coldparquet.errors import (
     AccessError,
     ArchivedObjectError,
@@ -23,6 +23,7 @@ from coldparquet.errors import (
     ObjectChangedError,
     UnsupportedError,
 )
+from coldparquet.progress import error_console
 from coldparquet.text import visible, visible_lines
 
 if TYPE_CHECKING:

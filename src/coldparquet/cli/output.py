@@ -8,25 +8,23 @@ import sys
 import tempfile
 import textwrap
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from rich.console import Console
 from rich.measure import Measurement
-from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from coldparquet.catalog.findings import with_remedy
 from coldparquet.cli.advice import in_flags
 from coldparquet.errors import NotFoundError
-from coldparquet.text import shortened, visible, visible_lines
+from coldparquet.progress import VisibleConsole
+from coldparquet.text import shortened, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from rich.console import ConsoleOptions, JustifyMethod, RenderableType
+    from rich.console import Console, ConsoleOptions, JustifyMethod
 
     from coldparquet.plan.model import ReadPlan
 
@@ -41,29 +39,10 @@ _HANGING_INDENT = 14
 """Where the facts of a plan begin, behind their labels."""
 
 
-class _VisibleConsole(Console):
-    """A console that shows control characters of what it prints on a terminal as pictures; colours are its own."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        segments = super().render(renderable, options)
-        if not self.is_terminal:
-            return segments
-        return (part if part.control else Segment(visible_lines(part.text), part.style) for part in segments)
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # how commands end then is decided for all output alike
-
-
 def output_console() -> Console:
     """Return the console of standard output. Text is printed as it is: names may hold brackets and colons."""
     width = None if sys.stdout.isatty() else _PLAIN_WIDTH
-    return _VisibleConsole(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
-
-
-@cache
-def error_console() -> Console:
-    """Return the console of standard error, which progress bars and warnings share."""
-    return _VisibleConsole(stderr=True, markup=False, highlight=False, emoji=False)
+    return VisibleConsole(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
 
 
 def print_json(value: Mapping[str, Any]) -> None:

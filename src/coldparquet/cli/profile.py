@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 from rich.text import Text
 
-from coldparquet.cli.output import error_console, facts_table, file_in_place, lines_table
+from coldparquet.cli.output import facts_table, file_in_place, lines_table
+from coldparquet.progress import error_console
 from coldparquet.report import scan_report
 from coldparquet.report.kinds import kind_of, purpose_of, remarks_on
 from coldparquet.text import human_bytes, human_milliseconds, human_price, human_seconds, plural, visible

@@ -12,11 +12,11 @@ import typer
 from coldparquet.archive.objects import places_of, restore_offers
 from coldparquet.archive.restore import RestoreTicket
 from coldparquet.cli.output import lines_table, output_console, print_json, print_more
-from coldparquet.cli.progress import progress_bar
 from coldparquet.errors import InvalidInputError
 from coldparquet.opening import open_table
 from coldparquet.options import ReadOptions, RestoreTerms
 from coldparquet.plan.cost import about_dollars, describe_offer, prices_of
+from coldparquet.progress import progress_bar
 from coldparquet.text import human_bytes, plural
 
 if TYPE_CHECKING:

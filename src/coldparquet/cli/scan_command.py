@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import csv
 import sys
-import time
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from coldparquet.cli.output import (
-    error_console,
     file_in_place,
     lines_table,
     output_console,
@@ -27,6 +25,7 @@ from coldparquet.cli.output import (
 from coldparquet.cli.rows import SINKS, CsvSink, JsonSink, ParquetSink, text_columns
 from coldparquet.errors import InvalidInputError
 from coldparquet.opening import open_table
+from coldparquet.progress import error_console
 from coldparquet.records import replace
 from coldparquet.text import few_names, plural, visible
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from typing import BinaryIO
 
-    from rich.progress import Progress
     from rich.table import Table as RichTable
 
     from coldparquet.cli.flags import CachedStoreFlags, ReadFlags
@@ -143,10 +141,8 @@ def _scan_to_file(question: TableQuestion, output: str, *, as_json: bool, profil
     make_sink = SINKS.get(path.suffix)
     if "://" in output or make_sink is None:
         raise typer.BadParameter(f"expected a local file that ends in {', '.join(SINKS)}, or -", param_hint="--output")
-    from coldparquet.cli.progress import progress_bar  # noqa: PLC0415 - count and explain show none
-
-    with progress_bar() as progress, file_in_place(path) as file:
-        rows = asyncio.run(_scan_to(question, file, make_sink, profile, progress=progress))
+    with file_in_place(path) as file:
+        rows = asyncio.run(_scan_to(question, file, make_sink, profile, progress=True))
     if as_json:
         print_json({"url": question.url, "output": str(path), "rows": rows, "bytes": path.stat().st_size})
     else:
@@ -159,7 +155,7 @@ async def _scan_to(
     make_sink: MakeSink,
     profile: ScanProfile,
     *,
-    progress: Progress | None = None,
+    progress: bool = False,
 ) -> int:
     """Stream the rows into a file and return how many there were. Nothing is written before the first of them are read."""
     # Only Parquet takes dictionaries that differ from batch to batch.
@@ -175,15 +171,13 @@ async def _scan_to(
                     for last_batch in last.to_batches():
                         await asyncio.to_thread(sink.write, last_batch)
                 return last.num_rows
-            async with chosen.batches() as batches:
-                watch = _Watch(table, batches.plan, progress)
+            async with chosen.batches(progress=progress) as batches:
                 # Before the sink, which may write a header: with nothing after it, that would be a valid empty answer.
                 batch = await batches.next_batch()
                 with closing(make_sink(file, chosen.schema)) as sink:
                     while batch is not None:
                         await asyncio.to_thread(sink.write, batch)
                         rows += batch.num_rows
-                        watch.update()
                         batch = await batches.next_batch()
     return rows
 
@@ -198,29 +192,6 @@ async def _profiled(profile: ScanProfile, table: Table, scan: Scan, *, has_plan:
         raise
     if profile.is_wanted:
         profile.tell(table, scan, await scan.plan() if has_plan else None)
-
-
-class _Watch:
-    """Moves a progress bar along with the bytes that were fetched."""
-
-    def __init__(self, table: Table, plan: ReadPlan, progress: Progress | None) -> None:
-        self._table = table
-        self._progress = progress
-        self._next_update_s = 0.0
-        self._already_fetched_bytes = self._fetched_bytes()
-        if progress is not None:
-            self._task = progress.add_task("reading", total=plan.bytes_fetched / 1e6, unit="MB")
-
-    def update(self) -> None:
-        """Move the bar, unless it was moved a moment ago."""
-        now_s = time.monotonic()
-        if self._progress is not None and now_s >= self._next_update_s:
-            fetched_bytes = self._fetched_bytes() - self._already_fetched_bytes
-            self._progress.update(self._task, completed=fetched_bytes / 1e6)
-            self._next_update_s = now_s + _PROGRESS_INTERVAL_S
-
-    def _fetched_bytes(self) -> int:
-        return sum(record.fetched_bytes for record in self._table.request_log)
 
 
 def _opened(question: TableQuestion, options: ReadOptions) -> Opening:

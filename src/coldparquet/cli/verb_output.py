@@ -18,15 +18,14 @@ from coldparquet.cli.advice import in_flags
 from coldparquet.cli.output import (
     Name,
     action_word,
-    error_console,
     lines_table,
     output_console,
     print_listed,
     print_more,
     print_sentence,
 )
-from coldparquet.cli.progress import progress_bar
 from coldparquet.pipelines.model import NOT_OPENED
+from coldparquet.progress import error_console, progress_bar
 from coldparquet.records import replace
 from coldparquet.text import few_names, human_bytes, human_dollars, human_seconds, plural, visible
 

@@ -81,6 +81,7 @@ class BatchStream:
         slow_start: Whether to fetch the first row group alone, and with each that is consumed four times as many as
             before: the consumer may stop early.
         hint: Is told at the end if there were no rows.
+        progress: Whether to show how much has been fetched.
     """
 
     def __init__(  # noqa: PLR0913 - made by Scan.batches and by what answers from parts of a plan
@@ -92,11 +93,13 @@ class BatchStream:
         activity: ScanActivity | None = None,
         slow_start: bool = False,
         hint: HintIfEmpty | None = None,
+        progress: bool = False,
     ) -> None:
         self._planning = planning
         self._hint = hint
         self._row_count = 0
         self._slow_start = slow_start
+        self._shows_progress = progress
         self._activity = activity
         self._store = store
         self._executor = executor
@@ -229,6 +232,10 @@ class BatchStream:
         self._dictionaries = shared_dictionaries(question)
         works = self._works()
         self._means.start(self._begin_all(self._make_next(works), works))
+        if self._shows_progress and (ledger := self._means.ledger) is not None:
+            from coldparquet.progress import show_fetched  # noqa: PLC0415 - few programs show it, and rich is an extra
+
+            self._means.start(show_fetched(lambda: ledger.totals.fetched_bytes, planned_bytes=plan.bytes_fetched))
         self._is_open = True
 
     async def _close(self, error: BaseException | None) -> None:

@@ -1,0 +1,78 @@
+"""A bar that shows how much of a plan has been fetched: where a person waits, after a second, and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+
+import pytest
+
+import coldparquet as cp
+from coldparquet import progress, table_scan
+from coldparquet.errors import UnsupportedError
+from coldparquet.progress import VisibleConsole
+from coldparquet.storage.base import ObjectStore
+from coldparquet_testing.stores import LatencyStore
+from tests.support.small_tables import store_of_days
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What a terminal shows, from the first moment on."""
+    written = io.StringIO()
+    console = VisibleConsole(file=written, force_terminal=True, width=80)
+    monkeypatch.setattr(progress, "error_console", lambda: console)
+    monkeypatch.setattr(progress, "_SHORTEST_S", 0)
+    return written
+
+
+@pytest.fixture
+def slow() -> ObjectStore:
+    return LatencyStore(asyncio.run(store_of_days()), first_byte_s=0.2)
+
+
+async def test_a_bar_of_the_bytes_of_the_plan(shown: io.StringIO, slow: ObjectStore) -> None:
+    async with cp.open_table("db/trades", store=slow) as table:
+        scan = table.scan()
+        rows = await scan.to_arrow(progress=True)
+    assert rows.num_rows
+    assert "reading" in shown.getvalue()
+    assert f"/{int((await scan.plan()).bytes_fetched / 1e6)} MB" in shown.getvalue()
+
+
+async def test_two_bars_at_once_disturb_no_scan(shown: io.StringIO, slow: ObjectStore) -> None:
+    async with cp.open_table("db/trades", store=slow) as table:
+        async with table.scan().batches(progress=True) as first, table.scan().batches(progress=True) as second:
+            rows = [batch.num_rows async for batch in first] + [batch.num_rows async for batch in second]
+        assert sum(rows) == 2 * (await table.scan().count())
+    assert "reading" in shown.getvalue()
+
+
+async def test_scripts_show_none_and_sessions_on_terminals_do(
+    shown: io.StringIO, slow: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    async with cp.open_table("db/trades", store=slow) as table:
+        await table.scan().to_arrow()
+        assert shown.getvalue() == ""
+        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+        await table.scan().to_arrow(progress=False)
+        assert shown.getvalue() == ""
+        await table.scan().to_arrow()
+        assert "reading" in shown.getvalue()
+
+
+def test_blocking_scans_show_it_too(shown: io.StringIO, slow: ObjectStore) -> None:
+    with cp.sync.open_table("db/trades", store=slow) as table:
+        rows = sum(batch.num_rows for batch in table.scan().batches(progress=True))
+        assert table.scan().to_pandas(progress=True).shape[0] == rows
+    assert "reading" in shown.getvalue()
+
+
+async def test_it_needs_rich(monkeypatch: pytest.MonkeyPatch, slow: ObjectStore) -> None:
+    monkeypatch.setattr(table_scan, "find_spec", lambda name: None if name == "rich" else object())
+    async with cp.open_table("db/trades", store=slow) as table:
+        with pytest.raises(UnsupportedError, match="pip install rich"):
+            await table.scan().to_arrow(progress=True)
+        await table.scan().to_arrow()
