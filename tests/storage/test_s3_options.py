@@ -226,9 +226,9 @@ def test_configuration_of_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (
         open_store("s3://bucket/key", storage_options={"endpoint_url": "http://other"})[0].label == "s3 (http://other)"
     )
-    options = parse_s3_options(with_fsspec_config({}, fsspec.config.conf))
+    options = parse_s3_options(with_fsspec_config({}))
     assert (options.key, options.token, options.anonymous) == ("k", "t", False)
-    own = parse_s3_options(with_fsspec_config({"key": "mine", "secret": "mine"}, fsspec.config.conf))
+    own = parse_s3_options(with_fsspec_config({"key": "mine", "secret": "mine"}))
     assert (own.key, own.secret, own.token, own.endpoint_url) == ("mine", "mine", None, "http://127.0.0.1:9000")
 
 

@@ -145,13 +145,11 @@ def _open_s3(rest: str, options: dict[str, Any], store_options: StoreOptions | N
     if "@" in bucket:
         raise InvalidInputError("an S3 URL holds no credentials; pass key and secret in storage_options")
     _require("S3", *_S3_PACKAGES)
-    from fsspec.config import conf  # noqa: PLC0415 - only S3 needs these packages
-
-    from coldparquet.storage.s3.parameters import with_fsspec_config  # noqa: PLC0415
+    from coldparquet.storage.s3.parameters import with_fsspec_config  # noqa: PLC0415 - only S3 needs these packages
     from coldparquet.storage.s3.store import S3Store  # noqa: PLC0415
 
     versions = {path: version} if version else {}
-    options = with_fsspec_config(options, conf)
+    options = with_fsspec_config(options)
     return S3Store(storage_options=options, versions=versions, store_options=store_options), path
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from fsspec.config import conf
+
 from coldparquet.errors import InvalidInputError
 from coldparquet.storage.urls import boolean_option, mapping_option, refuse_unknown, text_option
 
@@ -155,14 +157,12 @@ def parse_s3_options(storage_options: Mapping[str, Any]) -> S3Options:
     )
 
 
-def with_fsspec_config(
-    storage_options: Mapping[str, Any], fsspec_config: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
+def with_fsspec_config(storage_options: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``storage_options`` on top of what fsspec's own configuration says of S3, as s3fs takes them.
 
     A caller who names an identity gets nothing of the configured one: a key of one and a token of another are neither.
     """
-    configured = {**fsspec_config.get("s3a", {}), **fsspec_config.get("s3", {})}
+    configured: dict[str, Any] = {**conf.get("s3a", {}), **conf.get("s3", {})}
     if not _WHO_ASKS.isdisjoint({*storage_options, *mapping_option(storage_options, "client_kwargs")}):
         configured = {name: value for name, value in configured.items() if name not in _WHO_ASKS}
     return {**configured, **storage_options}
