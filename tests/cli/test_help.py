@@ -39,8 +39,22 @@ def test_each_command_has_examples_that_parse(run: Run, name: str) -> None:
         COMMANDS[name].make_context(name, words)
 
 
-def test_completion_for_shells(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("ver", "verify\n"),
+        ("explain --goal f", "fast\nfew-requests\nfew-bytes\n"),
+        ("index --engine ", "local\nspark\n"),
+        ("count --arch", "--archived\n"),
+    ],
+)
+def test_completion_for_shells(run: Run, typed: str, shown: str) -> None:
     assert "--install-completion" in run("--help").stdout
-    typed = {"_COLDPARQUET_COMPLETE": "complete_bash", "COMP_WORDS": "coldparquet ver", "COMP_CWORD": "1"}
-    completed = CliRunner().invoke(app, [], env=typed, prog_name="coldparquet")
-    assert (completed.exit_code, completed.stdout) == (0, "verify\n")
+    words = f"coldparquet {typed}"
+    asked = {
+        "_COLDPARQUET_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    completed = CliRunner().invoke(app, [], env=asked, prog_name="coldparquet")
+    assert (completed.exit_code, completed.stdout) == (0, shown)

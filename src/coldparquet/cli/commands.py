@@ -3,33 +3,38 @@
 
 from __future__ import annotations
 
+from functools import partial
 from inspect import cleandoc
 from textwrap import dedent, indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup
 
 from coldparquet import __version__
 from coldparquet.cli import question_commands, verbs
 from coldparquet.cli.failures import EXIT_CODES_TEXT, reported_failures, reported_usage
-from coldparquet.cli.flags import Json  # noqa: TC001 - typer reads annotations
+from coldparquet.cli.flags import GOALS, Json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 class _Help:
     """What the help of all commands and of their groups has in common."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Hide the types of flags, and of arguments, whose names say more."""
+        """Hide the types of flags, and of arguments, whose names say more; complete values that the help lists."""
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
             if getattr(param, "is_flag", False):
                 param.metavar = ""
             elif param.param_type_name == "argument":
                 param.display_type_rich = _no_type
+            elif "|" in (param.metavar or "") or param.name == "goal":
+                words = GOALS if param.name == "goal" else param.metavar.split("|")
+                param.shell_complete = partial(_beginning_so, words)
         return params
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -42,6 +47,11 @@ class _Help:
 
 def _no_type(ctx: Any) -> None:
     """Show no type."""
+
+
+def _beginning_so(values: Sequence[str], _ctx: Any, incomplete: str) -> list[CompletionItem]:
+    """Return the values that a shell may put in the place of what was typed."""
+    return [CompletionItem(value) for value in values if value.startswith(incomplete)]
 
 
 class _Commands(_Help, TyperGroup):

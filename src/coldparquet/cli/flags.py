@@ -59,6 +59,8 @@ def _one_of(*words: str, instead: str = "") -> Callable[[str], str]:
     return parse
 
 
+GOALS = ("fast", "cheap", "few-requests", "few-bytes")
+
 PricesFlag = Annotated[
     str | None,
     typer.Option(
@@ -112,7 +114,7 @@ class ReadFlags:
         str,
         typer.Option(
             metavar="GOAL",
-            parser=_one_of("fast", "cheap", "few-requests", "few-bytes"),
+            parser=_one_of(*GOALS),
             help="What coalescing requests aims at: fast, cheap, few-requests or few-bytes; explain compares them.",
             rich_help_panel=COST_PANEL,
         ),
