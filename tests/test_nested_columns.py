@@ -68,6 +68,7 @@ def test_every_question_has_the_rows_that_pyarrow_reads(planned_from: str, seed:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("planned_from", PLANS)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_many_questions(planned_from: str, seed: int) -> None:
     asyncio.run(_ask_everything(Random(seed), planned_from))
