@@ -454,7 +454,7 @@ async def contradictions(
         problem = f"the versions of its objects could not be listed: {error.message}"
         return dict.fromkeys((location.name for location in locations), problem)
     return {
-        location.name: "its Parquet file or its sidecar was replaced since; 'coldparquet pack' packs it anew"
+        location.name: "its Parquet file or its sidecar was replaced since it was packed"
         for location in locations
         if not is_as_packed(index, location, objects)
     }
@@ -528,6 +528,6 @@ def _parse_sidecar(index: CatalogueIndex, entry: int, packed: memoryview, locati
     except (FormatError, UnsupportedError) as error:
         return PackedLookup(sidecar=None, problem=error.message)
     if location.keys and not describes_keys(sidecar, location.keys):
-        problem = "the keys of the table's directories have other types now; 'coldparquet index' writes it anew"
+        problem = "the keys of the table's directories have other types now"
         return PackedLookup(sidecar=None, problem=problem)
     return PackedLookup(sidecar=sidecar, data_etag=index.data_etags[entry])

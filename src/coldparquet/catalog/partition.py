@@ -437,7 +437,7 @@ class Partition:
             if self._catalogue is not None:
                 self._catalogue.distrust(self.data_path)
             if self._metadata is None or self._metadata.source == "catalogue":
-                problem = f"{DATA_FILE} was replaced since, or copied in another way; 'coldparquet pack' packs it anew"
+                problem = f"{DATA_FILE} was replaced since, or copied in another way"
                 self._metadata = await self._load_unpacked((), (_entry_not_used(problem),))
             return self._metadata
 
@@ -598,4 +598,4 @@ def take_packed(
 
 
 def _entry_not_used(problem: str) -> str:
-    return f"its entry in {CATALOGUE_FILE} is not used: {problem}"
+    return f"its entry in {CATALOGUE_FILE} is not used: {problem}; 'coldparquet index' writes it anew"
