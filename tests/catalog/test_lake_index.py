@@ -224,6 +224,22 @@ async def test_keys_that_change_their_type_make_entries_old() -> None:
         assert not [entry for entry in table.request_log if "parquet" in entry.path]
 
 
+async def test_names_and_keys_in_any_script_are_indexed() -> None:
+    cities = ["Zürich", "Москва", "Z%C3%BCrich-Nord", "東京"]
+    store = LakeStore({f"lake/city={city}/part-é.parquet": file_of(day, 0) for day, city in enumerate(cities)})
+    report = await index_table("lake", store=store)
+    assert report.catalogue is not None
+    assert (report.catalogue.action, report.catalogue.packed_count) == ("written", len(cities))
+    async with cp.open_table("lake", store=store) as table:
+        for day, city in enumerate(["Zürich", "Москва", "Zürich-Nord", "東京"]):
+            assert (await table.scan(["id"], where=[("city", "=", city)]).to_arrow()).column("id")[
+                0
+            ].as_py() == day * 1000
+        assert await table.scan(where="city = 'Zürich'").count() == 50
+        assert sum(one.path.endswith(".parquet") for one in table.request_log) == len(cities)
+    assert await problems(store, None) == {}
+
+
 async def test_a_file_that_cannot_be_described_is_a_failure_and_the_others_are_indexed() -> None:
     store = await lake()
     await store.put(f"lake/{name_of(1, 5)}", b"no Parquet", overwrite=False)

@@ -464,7 +464,8 @@ def is_as_packed(index: CatalogueIndex, location: PartitionLocation, listed: Map
     """Tell whether the objects of a partition are the packed versions."""
     entry = index.entry_of[location.name]
     packed = {location.data_path: index.data_etags[entry]}
-    if location.sidecar_path is not None:
+    # An entry without a version of the sidecar was made of the footer.
+    if location.sidecar_path is not None and index.sidecar_etags[entry] is not None:
         packed[location.sidecar_path] = index.sidecar_etags[entry]
     found = {path: listed[path].etag for path in packed if path in listed}
     return found == packed and all(map(is_lasting_etag, found.values()))

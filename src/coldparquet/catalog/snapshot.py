@@ -261,6 +261,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         at_hand = None if layout is None or not layout.infos else {info.path: info for info in layout.infos}
         listed = ListedObjects(store, versions=store.versions, on_listed=warn_of_second_files, at_hand=at_hand)
         catalogue = Catalogue(file, store, listed=listed, is_asked_for=self.index_path is not None)
+        if catalogue.is_asked_for and file.index is not None:
+            listed.list_together([location.directory_path for location in locations])
         partitions = tuple(self._partition(location, store, catalogue, len(locations)) for location in locations)
         page_files = _new_page_files(store, catalogue)
         if layout is not None:

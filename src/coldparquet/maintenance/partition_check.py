@@ -267,7 +267,8 @@ class Verification:
 
     def _file_problems(self, fetch: FooterFetch) -> list[Finding]:
         findings = []
-        if self._state == "absent":
+        is_indexed = self._packed is not None and self._packed.is_elsewhere and self._packed.lookup.sidecar is not None
+        if self._state == "absent" and not is_indexed:
             findings.append(
                 Finding(
                     severity="warning",
