@@ -239,6 +239,35 @@ class PartitionMetadata(Struct, frozen=True, kw_only=True):
     sources."""
 
 
+class FooterGuess:
+    """How much behind its row groups a file of a table has, by those that were read: its footer and indexes."""
+
+    def __init__(self) -> None:
+        self._longest: tuple[int, int] | None = None
+        """The most of such bytes, and the size of that file."""
+
+    def note(self, footer: ParquetFooter, size_bytes: int) -> None:
+        """Learn of one file."""
+        chunks = footer.row_groups[-1].chunks if footer.row_groups else ()
+        begins = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
+        stops = [begin + chunk.total_compressed_size for begin, chunk in zip(begins, chunks, strict=True)]
+        behind_bytes = size_bytes - max(stops, default=footer.offset)
+        self._longest = max(self._longest or (0, 0), (behind_bytes, size_bytes))
+
+    def suffix_bytes(self, listed_size_bytes: int | None, *, most_bytes: int) -> int:
+        """Return how much of a file to fetch at first; all of a file that is no longer than the usual request."""
+        if self._longest is None or listed_size_bytes is None or listed_size_bytes <= most_bytes:
+            return most_bytes
+        behind_bytes, size_bytes = self._longest
+        like_it = behind_bytes * max(1.0, listed_size_bytes / size_bytes)
+        return min(most_bytes, int(like_it * _FOOTER_VARIES) + _LEAST_FOOTER_BYTES)
+
+
+_FOOTER_VARIES = 1.25
+_LEAST_FOOTER_BYTES = 2 * 1024
+"""Another request takes longer than some more bytes of all footers."""
+
+
 class _Packed(Struct, frozen=True):
     """The catalogue's metadata for a partition; empty where no entry is valid."""
 
@@ -258,6 +287,7 @@ class Partition:
         sidecars: Caches sidecars beyond this partition; None for no cache.
         catalogue: The table's catalogue, tried before the sidecar; None to skip it.
         connections: Number of connections over which the rest of a large sidecar is spread.
+        footer_guess: What the footers of the same table took; None to know nothing of others.
     """
 
     def __init__(  # noqa: PLR0913 - where it is, how to read it, and what its table shares
@@ -269,7 +299,9 @@ class Partition:
         sidecars: SidecarCache | None = None,
         catalogue: Catalogue | None = None,
         connections: int = 1,
+        footer_guess: FooterGuess | None = None,
     ) -> None:
+        self._footer_guess = footer_guess or FooterGuess()
         self._location = location
         self._store = store
         self._options = options
@@ -530,9 +562,10 @@ class Partition:
     async def _read_footer(self, size_bytes: int | None) -> tuple[ParquetFooter, bytes]:
         self.check_flags()
         path, size_bytes = self.data_path, size_bytes or self.committed_size_bytes
-        suffix_bytes = self._options.footer_suffix_bytes
-        if self._is_read_whole and (self._location.listed_size_bytes or _SMALL_FILE_BYTES + 1) <= _SMALL_FILE_BYTES:
-            suffix_bytes = max(suffix_bytes, self._location.listed_size_bytes or 0)
+        listed_bytes, most_bytes = self._location.listed_size_bytes, self._options.footer_suffix_bytes
+        suffix_bytes = self._footer_guess.suffix_bytes(listed_bytes, most_bytes=most_bytes)
+        if self._is_read_whole and listed_bytes is not None and listed_bytes <= _SMALL_FILE_BYTES:
+            suffix_bytes = max(suffix_bytes, listed_bytes)
         fetch = FooterFetch(path=path, suffix_bytes=suffix_bytes, size_bytes=size_bytes)
         try:
             while (wanted := fetch.next_range) is not None:
@@ -559,6 +592,7 @@ class Partition:
                 raise
             await raise_what_is_missing(self._store, self._location, error)
         footer = await asyncio.to_thread(parse_footer, fetch.footer, path=path, offset=fetch.footer_offset)
+        self._footer_guess.note(footer, fetch.size_bytes)
         record = self._location.record
         if record is not None and footer.row_count != record.row_count:
             raise FormatError(

@@ -195,7 +195,7 @@ def index(
 
     What else makes reads cheaper is written, too: small bloom filters go into the sidecars, where pages lie goes into _pages,
     and the sidecars of a table on S3 into its _catalogue. A table in another layout, such as Hive directories, gets a _catalogue
-    alone, with --index at another place. --dry-run says what would be written, and how large it is.
+    alone, and so does any table with --index: at another place. --dry-run says what would be written, and how large it is.
 
     Examples:
         coldparquet index s3://lake/trades
