@@ -49,6 +49,7 @@ _INTEGERS = range(-(1 << 63), 1 << 63)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_HOUR = 23
 
 KeyValue: TypeAlias = int | bytes | None
 """Days since 1970, microseconds since 1970, a number, UTF-8, or NULL."""
@@ -148,8 +149,8 @@ def stated_day_ns(keys: Sequence[KeyColumn]) -> tuple[int, int] | None:
             return None
     if day is None:
         return None
-    hour = numbers.get("hour")
-    if hour not in range(24):
+    hour = numbers.get("hour", -1)
+    if not 0 <= hour <= _LAST_HOUR:
         return day * DAY_NS, (day + 1) * DAY_NS
     start_ns = day * DAY_NS + hour * HOUR_NS
     return start_ns, start_ns + HOUR_NS
