@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import coldparquet as cp
+from coldparquet.catalog.hive_keys import KeyColumn, key_kind, key_value, parse_keys, stated_day_ns
 from coldparquet.storage.memory import MemoryStore
 from tests.support.parquet_footers import parquet_bytes
 from tests.support.small_tables import QuotingStore
@@ -84,6 +85,32 @@ async def test_keys_of_year_month_and_day_name_days_as_well() -> None:
     rows, spent = await asked(lake(by_parts), WEEK)
     assert rows.num_rows == 7 * ROWS
     assert [requests for requests, _ in spent] == [1] * DAYS
+
+
+@pytest.mark.parametrize(
+    ("path", "begin", "hours"),
+    [
+        ("date=2024-03-05/x", "2024-03-05T00", 24),
+        ("date=2024-03-05/hour=07/x", "2024-03-05T07", 1),
+        ("date=2024-03-05/hour=24/x", "2024-03-05T00", 24),
+        ("year=2024/month=02/day=29/x", "2024-02-29T00", 24),
+        ("Year=2024/Month=2/Day=29/Hour=23/x", "2024-02-29T23", 1),
+        ("year=2023/month=02/day=29/x", None, 0),
+        ("year=99999/month=1/day=1/x", None, 0),
+        ("year=2024/month=02/x", None, 0),
+        ("date=__HIVE_DEFAULT_PARTITION__/x", None, 0),
+        ("city=Bern/x", None, 0),
+    ],
+)
+def test_days_and_hours_that_paths_name(path: str, begin: str | None, hours: int) -> None:
+    stated = parse_keys(path)
+    kinds = {name: key_kind([value]) for name, value in stated}
+    found = stated_day_ns([KeyColumn(name, kinds[name], key_value(kinds[name], value)) for name, value in stated])
+    if begin is None:
+        assert found is None
+        return
+    start_ns = int(np.datetime64(begin, "ns").astype(np.int64))
+    assert found == (start_ns, start_ns + hours * 3_600_000_000_000)
 
 
 async def test_rows_of_other_days_than_their_directories_say_are_found_by_their_statistics() -> None:

@@ -251,8 +251,8 @@ class FooterGuess:
         chunks = footer.row_groups[-1].chunks if footer.row_groups else ()
         begins = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
         stops = [begin + chunk.total_compressed_size for begin, chunk in zip(begins, chunks, strict=True)]
-        behind_bytes = size_bytes - max(stops, default=footer.offset)
-        self._longest = max(self._longest or (0, 0), (behind_bytes, size_bytes))
+        found = max(size_bytes - max(stops, default=footer.offset), 0), size_bytes
+        self._longest = max(self._longest or found, found)
 
     def suffix_bytes(self, listed_size_bytes: int | None, *, most_bytes: int) -> int:
         """Return how much of a file to fetch at first; all of a file that is no longer than the usual request."""
