@@ -128,6 +128,33 @@ async def test_one_file_of_other_times_than_its_directory_says_is_found() -> Non
     assert [requests for requests, _ in spent] == [2 if day == 17 else 1 for day in range(DAYS)]
 
 
+async def test_tiny_files_come_whole_only_where_their_rows_may_be_wanted() -> None:
+    tiny = {f"lake/{by_date(day)}/a.parquet": parquet_bytes(rows_of(day).slice(0, 1200)) for day in range(DAYS)}
+    sizes = [len(data) for data in tiny.values()]
+    assert max(sizes) < 64 * 1024
+
+    async def bytes_of(where: str | None, *, is_count: bool) -> list[tuple[int, int]]:
+        store = QuotingStore(tiny)
+        if not is_count:
+            return (await asked(store, where))[1]
+        async with cp.open_table("lake", store=store) as table:
+            await table.scan(where=where).count()
+            log = [one for one in table.request_log if one.path.endswith(".parquet")]
+            assert len({one.path for one in log}) == len(log)
+            return [(1, one.fetched_bytes) for one in log]
+
+    whole = [(1, size) for size in sizes]
+    assert await bytes_of("price < 0.5", is_count=False) == whole
+    assert sorted(await bytes_of("price < 0.5", is_count=True)) == sorted(whole), "statistics may not decide"
+    [newest, *others] = await bytes_of(None, is_count=True)
+    assert newest == whole[-1]
+    assert len(others) == DAYS - 1
+    assert max(fetched_bytes for _, fetched_bytes in others) < 8 * 1024
+    of_week = await bytes_of(WEEK, is_count=False)
+    assert of_week[4:11] == whole[4:11]
+    assert max(fetched_bytes for _, fetched_bytes in [*of_week[:4], *of_week[11:-1]]) < 8 * 1024
+
+
 async def test_a_footer_that_is_longer_than_those_before_takes_another_request() -> None:
     store = lake()
     await store.put(f"lake/{by_date(3)}/a.parquet", parquet_bytes(rows_of(3), row_group_size=40), overwrite=True)

@@ -255,8 +255,8 @@ class FooterGuess:
         self._longest = max(self._longest or found, found)
 
     def suffix_bytes(self, listed_size_bytes: int | None, *, most_bytes: int) -> int:
-        """Return how much of a file to fetch at first; all of a file that is no longer than the usual request."""
-        if self._longest is None or listed_size_bytes is None or listed_size_bytes <= most_bytes:
+        """Return how much of a file to fetch at first."""
+        if self._longest is None or listed_size_bytes is None:
             return most_bytes
         behind_bytes, size_bytes = self._longest
         like_it = behind_bytes * max(1.0, listed_size_bytes / size_bytes)
@@ -311,7 +311,7 @@ class Partition:
         self._loading = asyncio.Lock()
         self._metadata: PartitionMetadata | None = None
         self._packed: _Packed | None = None
-        self._is_read_whole = False
+        self._is_read_whole: bool | None = None
 
     def __repr__(self) -> str:
         rows = "not read yet" if self.rows is None else f"{self.rows} rows"
@@ -401,8 +401,11 @@ class Partition:
                 flags=record.unknown_flags,
             )
 
-    async def metadata(self, *, is_read_whole: bool = False) -> PartitionMetadata:
-        """Read the metadata, once. ``is_read_whole``: a small file comes as a whole with its footer, because it will be read.
+    async def metadata(self, *, is_read_whole: bool | None = None) -> PartitionMetadata:
+        """Read the metadata, once.
+
+        ``is_read_whole``: a small file comes as a whole with its footer, because it will be read; False if it will not. If that is
+        not known, one that is no longer than the usual request does.
 
         1 request where the sidecar fits the first guess, 2 where it does not, and more where it is large. Without a
         sidecar, 1 request that finds none, then 1 or 2 for the Parquet footer. The same footer requests follow a
@@ -563,7 +566,8 @@ class Partition:
         self.check_flags()
         path, size_bytes = self.data_path, size_bytes or self.committed_size_bytes
         listed_bytes, most_bytes = self._location.listed_size_bytes, self._options.footer_suffix_bytes
-        suffix_bytes = self._footer_guess.suffix_bytes(listed_bytes, most_bytes=most_bytes)
+        is_tiny = listed_bytes is not None and listed_bytes <= most_bytes and self._is_read_whole is not False
+        suffix_bytes = most_bytes if is_tiny else self._footer_guess.suffix_bytes(listed_bytes, most_bytes=most_bytes)
         if self._is_read_whole and listed_bytes is not None and listed_bytes <= _SMALL_FILE_BYTES:
             suffix_bytes = max(suffix_bytes, listed_bytes)
         fetch = FooterFetch(path=path, suffix_bytes=suffix_bytes, size_bytes=size_bytes)

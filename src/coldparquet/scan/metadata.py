@@ -371,7 +371,7 @@ async def _read_all(
     whole = _wanted_whole(question, [partitions[index] for index in missing])
     read = await gather_or_cancel(
         [
-            _read(question, partitions[index], first + index, is_whole=partitions[index].name in whole)
+            _read(question, partitions[index], first + index, is_whole=whole.get(partitions[index].name))
             for index in missing
         ]
     )
@@ -380,7 +380,7 @@ async def _read_all(
 
 
 async def _read(
-    question: Question, partition: Partition, index: int, *, is_whole: bool = False
+    question: Question, partition: Partition, index: int, *, is_whole: bool | None = None
 ) -> KnownPartition | ArchivedObjectError:
     try:
         if partition.format == "native":
@@ -391,26 +391,32 @@ async def _read(
     return KnownPartition(partition=partition, metadata=metadata, requests=metadata.metadata_requests)
 
 
-def _wanted_whole(question: Question, partitions: Sequence[Partition]) -> frozenset[str]:
-    """Name the partitions of which a small file may come as a whole: it takes much of each that its path answers for.
+def _wanted_whole(question: Question, partitions: Sequence[Partition]) -> dict[str, bool]:
+    """Tell of partitions, by name, whether a small file may come as a whole, as far as that is known without its footer.
 
     Keys of the path decide the question, or name the day of rows that it asks for.
     """
     snapshot = question.snapshot
-    if not partitions or snapshot.store.label == LocalStore.label or not question.expects_data:
-        return frozenset()
-    keys = {key.name for key in partitions[0].location.keys}  # all have the same
+    if not partitions or snapshot.store.label == LocalStore.label:
+        return {}
+    names, keys = (
+        [one.name for one in partitions],
+        {key.name for key in partitions[0].location.keys},
+    )  # all have the same
+    is_decided = all(column.name in keys for column in question.predicate_columns)
+    if not question.expects_data:
+        return dict.fromkeys(names, False) if is_decided else {}
     columns = sum(column.name not in keys for column in question.output_columns)
     is_cut = question.limit is not None or question.last_rows is not None
     if not keys or is_cut or question.predicate is None or _LARGE_PART * columns < len(snapshot.columns):
-        return frozenset()
-    if all(column.name in keys for column in question.predicate_columns):
-        return frozenset(partition.name for partition in partitions)
+        return {}
+    if is_decided:
+        return dict.fromkeys(names, True)
     asked_ns = _times_asked_for(question)
     if asked_ns is None:
-        return frozenset()
+        return {}
     days = {partition.name: stated_day_ns(partition.location.keys) for partition in partitions}
-    return frozenset(name for name, day in days.items() if day and day[0] < asked_ns[1] and asked_ns[0] < day[1])
+    return {name: day[0] < asked_ns[1] and asked_ns[0] < day[1] for name, day in days.items() if day is not None}
 
 
 def _times_asked_for(question: Question) -> tuple[int, int] | None:
