@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fetch what Spark lacks to read s3a:// URLs, and print the folder of the jars: spark_jars.sh
 #
-# Only `coldparquet bench spark` needs them: it compares with Spark's own reader. hadoop-aws asks for the bundle of all of
+# Only `coldparquet bench spark` and `bench hive` need them: they compare with Spark's own reader. hadoop-aws asks for the bundle of all of
 # AWS's SDK, which has 640 MB; these are the 36 parts of it that S3 needs, 13 MB. Spark brings Netty and Apache's HTTP client.
 set -euo pipefail
 . "$(dirname "$0")/server.sh"

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from coldparquet.cli.output import print_json
-from coldparquet.progress import progress_bar
+from coldparquet.errors import UnsupportedError
+from coldparquet.progress import error_console, progress_bar
 from coldparquet.records import replace
 from coldparquet_bench.measurement import run
 from coldparquet_bench.pictures import draw, require_matplotlib
 from coldparquet_bench.report import as_data, percentiles, prices, report
 from coldparquet_bench.small_files import SmallFiles, index_table_of, run_small_files
 from coldparquet_bench.spark_measurement import SparkBenchmark, run_in_sessions
+from coldparquet_bench.spark_session import require_spark
 from coldparquet_bench.workloads import WORKLOADS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from coldparquet_bench.measurement import Benchmark, Results
     from coldparquet_bench.small_files import IndexRun
@@ -61,7 +63,7 @@ def bench_and_report(
 
             for benchmark in of_workload:
                 if isinstance(benchmark, SparkBenchmark):
-                    results |= run_in_sessions(benchmark, rounds=rounds, directory=directory, on_way=show)
+                    results |= _run_in_spark(benchmark, rounds=rounds, directory=directory, on_way=show)
                 elif isinstance(benchmark, SmallFiles):
                     index_runs += run_small_files(benchmark, rounds=rounds, directory=directory, on_run=show)
                 else:
@@ -76,6 +78,20 @@ def bench_and_report(
         print_json(measured)
     else:
         sys.stdout.write(_text(results, index_runs, {workload.name for workload in chosen}))
+
+
+def _run_in_spark(
+    benchmark: SparkBenchmark, *, rounds: int, directory: Path, on_way: Callable[[str], None]
+) -> dict[str, Results]:
+    """Measure; an optional benchmark is left out aloud where Spark cannot be run."""
+    try:
+        require_spark()
+    except UnsupportedError as error:
+        if not benchmark.is_optional:
+            raise
+        error_console().print(f"Spark is left out of {', '.join(benchmark.questions)}: {error.message}")
+        return {}
+    return run_in_sessions(benchmark, rounds=rounds, directory=directory, on_way=on_way)
 
 
 def redraw_pictures(results_files: Sequence[str], questions: Sequence[str], pictures_directory: str | None) -> None:

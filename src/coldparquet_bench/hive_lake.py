@@ -2,7 +2,7 @@
 
 Asked are a week by the key and by the timestamp of the rows, which no name states; one trade by its id; the number of rows of
 a day, and of all. We read the lake as it lies, and with the index that ``coldparquet index`` packs. Polars, DuckDB and pyarrow
-are used as their documentation shows for Hive lakes.
+are used as their documentation shows for Hive lakes; Spark is asked the same in :mod:`coldparquet_bench.hive_spark`.
 """
 
 from __future__ import annotations
@@ -35,25 +35,29 @@ WEEK = (date(2024, 3, 11), date(2024, 3, 18))
 BY_KEY, BY_TIME = "a week of a Hive lake by its key", "the same week by the times of its rows"
 NEEDLE = "one trade of a Hive lake by its id"
 COUNT_DAY, COUNT = "number of rows of a day of a Hive lake", "number of rows of a Hive lake"
-_COLUMNS = ["ts", "symbol", "price"]
+COLUMNS = ["ts", "symbol", "price"]
 
 
 def benchmark(*, days: int = DAYS, rows: int = ROWS) -> Benchmark:
     """Make the benchmark; a smoke test asks for fewer days of fewer rows."""
-    conditions = {
+    return Benchmark(
+        module="coldparquet_bench.hive_lake",
+        data=f"hive-{days}-days-of-{FILES}-files-of-{rows}-trades",
+        make_data=partial(_make_lake, days=days, rows=rows),
+        questions={question: _asked(question, where, _needle(rows)) for question, where in conditions(rows).items()},
+        warm_calls=2,
+    )
+
+
+def conditions(rows: int) -> dict[str, str | None]:
+    """Return what each question asks for, in SQL, of files of so many rows."""
+    return {
         BY_KEY: f"date >= '{WEEK[0]}' AND date < '{WEEK[1]}'",
         BY_TIME: f"ts >= '{WEEK[0]}T00:00:00Z' AND ts < '{WEEK[1]}T00:00:00Z'",
         NEEDLE: f"id = {_needle(rows)}",
         COUNT_DAY: f"date = '{WEEK[0]}'",
         COUNT: None,
     }
-    return Benchmark(
-        module="coldparquet_bench.hive_lake",
-        data=f"hive-{days}-days-of-{FILES}-files-of-{rows}-trades",
-        make_data=partial(_make_lake, days=days, rows=rows),
-        questions={question: _asked(question, condition, _needle(rows)) for question, condition in conditions.items()},
-        warm_calls=2,
-    )
 
 
 def _needle(rows: int) -> int:
@@ -86,7 +90,7 @@ def _asked(question: str, condition: str | None, needle: int) -> Mapping[str, Ma
 
 def _ours(condition: str | None, count_only: bool, index: str | None, endpoint_url: str) -> Reader:
     async def ask(table: Table) -> Any:
-        scan = table.scan(_COLUMNS, where=condition)
+        scan = table.scan(COLUMNS, where=condition)
         return await scan.count() if count_only else (await scan.to_arrow()).num_rows
 
     way = OurWay(options=cp.ReadOptions(index=index))
@@ -121,7 +125,7 @@ def _polars(question: str, needle: int, count_only: bool, endpoint_url: str) -> 
             f"s3://{BUCKET}/{TABLE}/", hive_partitioning=True, storage_options=polars_options(endpoint_url)
         )
         frame = frame.filter(conditions[question]) if question in conditions else frame
-        found: int = frame.select(pl.len()).collect().item() if count_only else frame.select(_COLUMNS).collect().height
+        found: int = frame.select(pl.len()).collect().item() if count_only else frame.select(COLUMNS).collect().height
         return found
 
     return _reader(ask)
@@ -136,7 +140,7 @@ def _duckdb(condition: str | None, count_only: bool, endpoint_url: str) -> Reade
         if count_only:
             counted: int = connection.sql(f"SELECT count(*) FROM {source}{where}").fetchall()[0][0]
             return counted
-        found: int = connection.sql(f"SELECT {', '.join(_COLUMNS)} FROM {source}{where}").to_arrow_table().num_rows
+        found: int = connection.sql(f"SELECT {', '.join(COLUMNS)} FROM {source}{where}").to_arrow_table().num_rows
         return found
 
     return _reader(ask)
@@ -158,9 +162,7 @@ def _pyarrow(question: str, needle: int, count_only: bool, endpoint_url: str) ->
     def ask() -> int:
         dataset: Any = ds.dataset(f"{BUCKET}/{TABLE}", filesystem=filesystem, format="parquet", partitioning="hive")
         asked = conditions.get(question)
-        rows: int = (
-            dataset.count_rows(filter=asked) if count_only else dataset.to_table(_COLUMNS, filter=asked).num_rows
-        )
+        rows: int = dataset.count_rows(filter=asked) if count_only else dataset.to_table(COLUMNS, filter=asked).num_rows
         return rows
 
     return _reader(ask)

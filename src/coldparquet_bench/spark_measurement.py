@@ -69,6 +69,8 @@ class SparkBenchmark:
     is_small: bool = False
     """Passed on to the process of the session, which makes this benchmark again."""
     store: ColdStoreOptions = COLD_STORE
+    is_optional: bool = False
+    """Whether it is left out, with a word about it, where Spark cannot be run."""
 
 
 def run_in_sessions(

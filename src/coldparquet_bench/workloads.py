@@ -11,6 +11,7 @@ from coldparquet_bench import (
     full_scan,
     goals,
     hive_lake,
+    hive_spark,
     late_materialisation,
     needle,
     planning,
@@ -119,9 +120,12 @@ WORKLOADS: dict[str, Workload] = {
         Workload(
             name="hive",
             title="a Hive lake of three files a day, without and with an index",
-            full=(hive_lake.benchmark,),
-            small=(partial(hive_lake.benchmark, days=30, rows=500),),
-            is_default=False,  # its data takes a minute to make
+            full=(hive_lake.benchmark, hive_spark.benchmark),
+            small=(
+                partial(hive_lake.benchmark, days=hive_spark.SMALL_DAYS, rows=hive_spark.SMALL_ROWS),
+                partial(hive_spark.benchmark, is_small=True),
+            ),
+            is_default=False,  # its data takes a minute to make, and Spark needs Java and jars
         ),
         Workload(
             name="index",

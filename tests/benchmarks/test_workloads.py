@@ -106,8 +106,16 @@ def test_a_hive_lake_with_and_without_its_index(tmp_path: Path) -> None:
         indexed = of_question[hive_lake.WITH_INDEX].first
         assert indexed.requests <= matching + 6, "the files with matching rows; two that look for a _txn, and four"
         assert indexed.data_requests <= matching
-        peers = [of_question[name].first.requests for name in ("Polars", "DuckDB")]
-        assert of_question[OURS].first.requests <= max(min(peers), files + 6)
+        assert of_question[OURS].first.requests <= files + 6, "one request for each file, and those that open"
+
+
+def test_spark_is_left_out_of_the_hive_lake_aloud_where_it_cannot_be_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLDPARQUET_CACHE", str(tmp_path))  # where the jars would be
+    result = CliRunner().invoke(app, ["bench", "hive", "--small", "--question", "in Spark: a week"])
+    assert result.exit_code == 0
+    assert f"Spark is left out of in Spark: {hive_lake.BY_KEY}: " in " ".join(result.stderr.split())
 
 
 def test_a_needle_takes_data_of_its_own_partition_alone(tmp_path: Path) -> None:

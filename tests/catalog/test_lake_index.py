@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 
 import coldparquet as cp
+from coldparquet.catalog.findings import Finding
+from coldparquet.format.catalogue_file import PackedSidecar, encode_catalogue
 from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index import index_table
@@ -79,17 +81,79 @@ async def test_an_indexed_lake_is_planned_without_footers(index: str | None) -> 
         assert not [entry for entry in table.request_log if "parquet" in entry.path]
 
 
-async def test_a_fresh_index_is_found_right_and_an_entry_of_another_file_is_told() -> None:
-    async def problems() -> dict[str, list[str]]:
-        verified = await verify_table("lake", store=store)
-        found = {one.name: [finding.kind for finding in one.findings] for one in verified.partitions}
-        return {name: kinds for name, kinds in found.items() if kinds}
+async def problems(store: MemoryStore, index: str | None) -> dict[str, list[Finding]]:
+    """What verifying finds, about the table as "" and about its files."""
+    verified = await verify_table("lake", store=store, index=index)
+    found = {"": verified.findings, **{one.name: one.findings for one in verified.partitions}}
+    return {name: list(findings) for name, findings in found.items() if findings}
 
+
+@pytest.mark.parametrize("index", [None, "mine/indexes/lake"])
+async def test_verifying_compares_an_index_with_the_files_wherever_it_lies(index: str | None) -> None:
     store = await lake()
-    await index_table("lake", store=store)
-    assert await problems() == {}
+    await index_table("lake", store=store, index=index)
+    assert await problems(store, index) == {}
     await store.put(f"lake/{name_of(5, 0)}", file_of(5, 3), overwrite=True)
-    assert await problems() == {name_of(5, 0): ["CatalogueNotUsed"]}
+    await store.put(f"lake/{name_of(2, 7)}", file_of(2, 7), overwrite=False)
+    await store.delete([f"lake/{name_of(9, 0)}"])
+    found = await problems(store, index)
+    [stale] = found.pop(name_of(5, 0))
+    assert (stale.severity, stale.kind) == ("warning", "CatalogueNotUsed")
+    assert (
+        stale.message
+        == "its entry in _catalogue is not used: its Parquet file or its sidecar was replaced since it was packed"
+    )
+    [missing, vanished] = found.pop("")
+    assert found == {}
+    assert (missing.severity, missing.kind) == ("warning", "CatalogueNotUsed")
+    assert missing.message == (
+        f"_catalogue has no entry of this state of 1 of {DAYS * FILES} partitions ({name_of(2, 7)}), whose footers are read"
+    )
+    assert (vanished.severity, vanished.kind) == ("advice", "VanishedFiles")
+    assert name_of(9, 0) in vanished.message
+    advice = "'coldparquet pack' writes the catalogue anew"
+    if index is not None:
+        advice = f"'coldparquet index lake --index {index}' writes the index anew"
+    assert [stale.remedy, missing.remedy, vanished.remedy] == [advice, advice, f"readers pass them by; {advice}"]
+    await index_table("lake", store=store, index=index)
+    assert await problems(store, index) == {}
+
+
+async def test_verifying_tells_of_an_index_that_is_not_there_or_of_another_lake_or_wrong() -> None:
+    store = await lake()
+    [missing] = (await problems(store, "mine/nowhere"))[""]
+    assert (missing.severity, missing.kind) == ("error", "IndexMissing")
+    assert "mine/nowhere" in missing.message
+    other = LakeStore({f"lake/kind={number}/x.parquet": file_of(1, number) for number in range(2)})
+    await index_table("lake", store=other, index="mine/other")
+    stolen = (await read_whole(other, "mine/other/_catalogue", largest_bytes=1 << 20)).data
+    await store.put("mine/other/_catalogue", stolen, overwrite=False)
+    lacking, of_other = (await problems(store, "mine/other"))[""]
+    assert (lacking.kind, of_other.kind, of_other.severity) == ("CatalogueNotUsed", "VanishedFiles", "warning")
+    assert of_other.message.endswith("it may be of another table")
+    await store.put("mine/other/_catalogue", b"nothing", overwrite=True)
+    [damaged] = (await problems(store, "mine/other"))[""]
+    assert damaged.kind == "CatalogueNotUsed"
+    with pytest.raises(cp.errors.InvalidInputError, match="an index is of a whole table"):
+        await verify_table(f"lake/{name_of(1, 0)}", store=store, index="mine/other")
+
+
+async def test_verifying_finds_an_entry_that_describes_its_file_wrongly() -> None:
+    store = LakeStore({f"lake/part-{number}.parquet": file_of(1, number) for number in range(2)})
+    of_other_rows = encode_sidecar(sidecar_content_from_footer(parsed_footer(file_of(1, 1))))
+    entry = PackedSidecar(
+        name="part-0.parquet",
+        parquet_size_bytes=len(file_of(1, 1)),
+        row_count=50,
+        sidecar=of_other_rows,
+        data_etag=(await store.info("lake/part-0.parquet")).etag,
+        sidecar_etag=None,
+        has_pages=False,
+    )
+    await store.put("mine/lake/_catalogue", encode_catalogue([entry]), overwrite=False)
+    [differs] = (await problems(store, "mine/lake"))["part-0.parquet"]
+    assert (differs.severity, differs.kind) == ("error", "CatalogueDiffers")
+    assert differs.remedy == "'coldparquet index lake --index mine/lake' writes the index anew"
 
 
 async def test_what_is_new_or_replaced_is_read_by_its_footer_until_the_next_index() -> None:
@@ -158,6 +222,22 @@ async def test_keys_that_change_their_type_make_entries_old() -> None:
     async with cp.open_table("lake", store=store) as table:
         assert await table.scan(where="code = '2'").count() == 50
         assert not [entry for entry in table.request_log if "parquet" in entry.path]
+
+
+async def test_names_and_keys_in_any_script_are_indexed() -> None:
+    cities = ["Zürich", "Москва", "Z%C3%BCrich-Nord", "東京"]
+    store = LakeStore({f"lake/city={city}/part-é.parquet": file_of(day, 0) for day, city in enumerate(cities)})
+    report = await index_table("lake", store=store)
+    assert report.catalogue is not None
+    assert (report.catalogue.action, report.catalogue.packed_count) == ("written", len(cities))
+    async with cp.open_table("lake", store=store) as table:
+        for day, city in enumerate(["Zürich", "Москва", "Zürich-Nord", "東京"]):
+            assert (await table.scan(["id"], where=[("city", "=", city)]).to_arrow()).column("id")[
+                0
+            ].as_py() == day * 1000
+        assert await table.scan(where="city = 'Zürich'").count() == 50
+        assert sum(one.path.endswith(".parquet") for one in table.request_log) == len(cities)
+    assert await problems(store, None) == {}
 
 
 async def test_a_file_that_cannot_be_described_is_a_failure_and_the_others_are_indexed() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import boto3
 import pytest
+from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
 from tests.support.command_line import Run
@@ -29,6 +30,7 @@ def bucket() -> Iterator[Any]:
         aws_secret_access_key="secret-key",  # noqa: S106 - moto takes any
         region_name="us-east-1",
     )
+    s3_backends.reset()  # of an earlier test of this process
     client.create_bucket(Bucket="bucket")
     for partition in PARTITIONS:
         if partition.table == "interval_day":
@@ -59,3 +61,22 @@ def test_index_then_read(run: Run, bucket: Any, monkeypatch: pytest.MonkeyPatch)
     plan = json.loads(run("explain", table, "--json", *store).stdout)
     assert {read["metadata_source"] for read in plan["partitions"]} == {"sidecar"}
     assert len(run("scan", table, "--json", *store).stdout.splitlines()) == ROWS
+
+
+def test_an_index_of_a_table_of_others_lies_elsewhere(run: Run, bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "access-key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-key")
+    bucket.create_bucket(Bucket="mine")
+    table, flags = "s3://bucket/db/trades", ("--index", "s3://mine/trades", "--endpoint-url", bucket.meta.endpoint_url)
+    missing = run("verify", table, *flags)
+    assert missing.exit_code == 1
+    assert "'coldparquet index s3://bucket/db/trades --index s3://mine/trades' writes the index anew" in " ".join(
+        missing.stdout.split()
+    )
+    assert run("index", table, *flags).exit_code == 0
+    assert [info["Key"] for info in bucket.list_objects_v2(Bucket="mine")["Contents"]] == ["trades/_catalogue"]
+    assert all(info["Key"].endswith(".parquet") for info in bucket.list_objects_v2(Bucket="bucket")["Contents"])
+    plan = json.loads(run("explain", table, "--json", *flags).stdout)
+    assert {read["metadata_source"] for read in plan["partitions"]} == {"catalogue"}
+    assert run("count", table, *flags).stdout == f"{ROWS}\n"
+    assert run("verify", table, *flags).stdout.endswith(": nothing wrong\n")

@@ -133,9 +133,19 @@ def test_two_entries_of_one_name_are_neither_written_nor_read() -> None:
         parse_catalogue_index(changed, path=None)
 
 
-def test_what_is_not_ascii_is_not_packed() -> None:
-    with pytest.raises(InvalidInputError):
-        encode_catalogue([replace(ENTRIES[0], name="2024-03-01.é")])
+def test_names_are_any_text() -> None:
+    entries = [replace(ENTRIES[0], name="stadt=Zürich/части-0.parquet"), ENTRIES[1]]
+    data = encode_catalogue(entries)
+    assert list(parse_catalogue_index(data, path=None).entry_of) == [one.name for one in entries]
+    assert encode_catalogue(unpacked(data)) == data
+    with pytest.raises(InvalidInputError, match="not Unicode"):
+        encode_catalogue([replace(ENTRIES[0], name="\udcff")])
+    compressed = zlib.compress(index_of(data).replace("ü".encode(), b"\xff\xff"))
+    file_bytes = len(with_index(data, compressed))
+    with pytest.raises(FormatError, match="not UTF-8"):
+        parse_catalogue_index(
+            with_index(data, compressed, file_bytes=file_bytes, index_bytes=len(compressed)), path=None
+        )
 
 
 def test_an_index_of_zeros_is_refused_before_it_is_decompressed() -> None:

@@ -41,7 +41,7 @@ class Catalogue:
         file: The fetched catalogue.
         store: Where its blocks are fetched from.
         listed: Lists the versions of objects; None makes listings for this catalogue alone.
-        is_asked_for: Whether the user named its place, so that a missing one is told.
+        is_asked_for: Whether the user named its place, so that a missing one is told, and its entries are always read.
     """
 
     def __init__(
@@ -70,27 +70,30 @@ class Catalogue:
         return index is not None and len(index.has_pages) > 0 and not index.has_pages.any()
 
     def notes_about(self, locations: Sequence[PartitionLocation]) -> tuple[str, ...]:
-        """Say why the catalogue is not used, or for which of these partitions; empty without a catalogue."""
-        index = self.file.index
-        if self.file.problem is not None:
-            return (f"{CATALOGUE_FILE} is not used: {self.file.problem}",)
-        if index is None and self.is_asked_for:
+        """Say why the catalogue is not used, or for which of these partitions, and what to do; empty without a catalogue."""
+        if self.file.index is None and self.file.problem is None and self.is_asked_for:
             return (
                 f"there is no index at {self.file.path}, which ReadOptions.index names; 'coldparquet index' writes one",
             )
+        has_sidecars = any(location.sidecar_path is not None for location in locations)
+        verb = "pack" if has_sidecars and not self.is_asked_for else "index"
+        advice = "" if self.file.problem is not None else f"; 'coldparquet {verb}' writes it anew"
+        return tuple(f"{problem}{advice}" for problem in self.problems(locations))
+
+    def problems(self, locations: Sequence[PartitionLocation]) -> tuple[str, ...]:
+        """Say why the catalogue is not used, or for which of these partitions; empty where there is none."""
+        index = self.file.index
+        if self.file.problem is not None:
+            return (f"{CATALOGUE_FILE} is not used: {self.file.problem}",)
         if index is None:
             return ()
         in_parquet = [location for location in locations if not location.is_native]
         others = [location.name for location in in_parquet if not may_count(index, location)]
         if not others:
             return ()
-        has_sidecars = any(location.sidecar_path is not None for location in in_parquet)
-        instead, verb = ("own sidecars", "pack") if has_sidecars else ("footers", "index")
-        note = (
-            f"{CATALOGUE_FILE} has no entry of this state of {len(others):,} of {len(in_parquet):,} partitions"
-            f" ({few_names(others)}), whose {instead} are read; 'coldparquet {verb}' writes it anew"
-        )
-        return (note,)
+        instead = "own sidecars" if any(one.sidecar_path is not None for one in in_parquet) else "footers"
+        lacking = f"{CATALOGUE_FILE} has no entry of this state of {len(others):,} of {len(in_parquet):,} partitions"
+        return (f"{lacking} ({few_names(others)}), whose {instead} are read",)
 
     async def look_up(self, locations: Sequence[PartitionLocation]) -> dict[str, PackedLookup]:
         """Return the valid entries of partitions by name; partitions without one are omitted.
@@ -111,7 +114,7 @@ class Catalogue:
         """
         wanted = [location for location in locations if self._may_count(location)]
         unconfirmed = sum(location.committed_size_bytes is None for location in wanted)
-        if unconfirmed >= LEAST_SAVED_REQUESTS:
+        if unconfirmed >= LEAST_SAVED_REQUESTS or self.is_asked_for:
             return wanted
         return [
             location
@@ -160,8 +163,11 @@ class Catalogue:
         index = self.file.index
         if index is None or location.sidecar_path is None or location.name not in index.entry_of:
             return False
-        etag = self._versions.lasting_etag(location.sidecar_path)
-        return etag is not None and etag != index.sidecar_etags[index.entry_of[location.name]]
+        packed, etag = (
+            index.sidecar_etags[index.entry_of[location.name]],
+            self._versions.lasting_etag(location.sidecar_path),
+        )
+        return etag is not None and packed is not None and etag != packed
 
     def has_version_of(self, location: PartitionLocation) -> bool:
         """Tell whether an entry is of the Parquet file version that is read, even if its own sidecar was read, too."""

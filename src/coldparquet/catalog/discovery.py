@@ -106,18 +106,20 @@ class Discovery(Struct, frozen=True, kw_only=True):
         return tuple(note for note in self.notes if note not in told)
 
 
-async def discover(
+async def discover(  # noqa: PLR0913 - mostly keyword arguments
     store: ObjectStore,
     path: str,
     *,
     column_versions_for: ColumnVersionsFor = "native",
     ask_inside: bool = False,
     any_layout: ReadOptions | None = None,
+    had_transaction: bool | None = None,
 ) -> Discovery:
     """Find the partitions below a directory.
 
     Requests: the listing, ``_txn`` and ``_meta``, all at the same time; see
-    :func:`coldparquet.catalog.table_files.read_table_files` for what may follow. Without a ``_txn``, 1 more listing if
+    :func:`coldparquet.catalog.table_files.read_table_files` for what may follow. Where an earlier state of the table had no
+    ``_txn`` (``had_transaction``), only the listing, unless that shows one now or is longer than a page. Without a ``_txn``, 1 more listing if
     a directory is named ``metadata``, as in Iceberg tables. Where there are no partition directories and ``any_layout`` says
     how to read another layout, those of :func:`coldparquet.catalog.layouts.find_layout`.
     """
@@ -125,7 +127,11 @@ async def discover(
         path=path, byte_range=None, reason="list the partitions", fetched_bytes=0, operation="list"
     )
     with metadata_requests([listed]) as requests:
-        listing, files = await _list_and_read(store, path, column_versions_for=column_versions_for)
+        listing, files = None, None
+        if had_transaction is False:
+            listing = await _listing_without_transaction(store, path)
+        if listing is None:
+            listing, files = await _list_and_read(store, path, column_versions_for=column_versions_for)
     if files is not None and not _is_partition(listing):
         locations = await asyncio.to_thread(recorded_locations, path.rstrip("/"), files)
         unread = (
@@ -248,6 +254,14 @@ async def _list_and_read(
     if files is None:
         raise await _nothing_there(store, listing, path) if isinstance(listing, NotFoundError) else listing
     return Listing(directories=(), objects=(), is_complete=False), files
+
+
+async def _listing_without_transaction(store: ObjectStore, path: str) -> Listing | None:
+    """List a directory; None where the listing does not show that there is no transaction."""
+    listing = await _listing_or_error(store, path)
+    if not isinstance(listing, Listing) or not listing.is_complete or _shows_transaction(listing):
+        return None
+    return listing
 
 
 async def _listing_or_error(store: ObjectStore, path: str) -> Listing | AccessError | NotFoundError:

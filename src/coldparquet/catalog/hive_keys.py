@@ -20,6 +20,7 @@ import numpy as np
 from msgspec import Struct
 
 from coldparquet.errors import FormatError, UnsupportedError
+from coldparquet.format.partition_names import DAY_NS, HOUR_NS
 from coldparquet.format.sidecar_from_footer import split_annotations
 from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_layout import Codec, PhysicalType, Repetition, column_flags
@@ -48,6 +49,7 @@ _INTEGERS = range(-(1 << 63), 1 << 63)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_HOUR = 23
 
 KeyValue: TypeAlias = int | bytes | None
 """Days since 1970, microseconds since 1970, a number, UTF-8, or NULL."""
@@ -134,6 +136,24 @@ def key_kind(values: Iterable[str | None]) -> KeyKind:
 def key_value(kind: KeyKind, value: str | None) -> KeyValue:
     """Return the value of a key of the type that :func:`key_kind` found."""
     return None if value is None else _parsed(kind, value)
+
+
+def stated_day_ns(keys: Sequence[KeyColumn]) -> tuple[int, int] | None:
+    """Return the day or hour that keys name, in nanoseconds since 1970; None where they name none. Rows may be of other times."""
+    numbers = {key.name.lower(): key.value for key in keys if key.kind is KeyKind.LONG and isinstance(key.value, int)}
+    day = next((key.value for key in keys if key.kind is KeyKind.DATE and isinstance(key.value, int)), None)
+    if day is None and {"year", "month", "day"} <= numbers.keys():
+        try:
+            day = (date(numbers["year"], numbers["month"], numbers["day"]) - _EPOCH.date()).days
+        except (ValueError, OverflowError):
+            return None
+    if day is None:
+        return None
+    hour = numbers.get("hour", -1)
+    if not 0 <= hour <= _LAST_HOUR:
+        return day * DAY_NS, (day + 1) * DAY_NS
+    start_ns = day * DAY_NS + hour * HOUR_NS
+    return start_ns, start_ns + HOUR_NS
 
 
 def _parsed(kind: KeyKind, value: str) -> KeyValue:

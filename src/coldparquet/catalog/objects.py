@@ -60,7 +60,12 @@ class ListedObjects:
 
     def consider(self, directories: Collection[str], *, saved_requests: int) -> None:
         """Decide whether to list some directories."""
-        if self._at_hand is None and self._store.has_version_listings and saved_requests >= LEAST_SAVED_REQUESTS:
+        if saved_requests >= LEAST_SAVED_REQUESTS:
+            self.list_together(directories)
+
+    def list_together(self, directories: Collection[str]) -> None:
+        """Choose some directories for listings of many, which are made when the first of them is needed."""
+        if self._at_hand is None and self._store.has_version_listings:
             self._form_stretches(directories)
 
     def is_worth_listing(self, directory: str) -> bool:

@@ -454,7 +454,7 @@ async def contradictions(
         problem = f"the versions of its objects could not be listed: {error.message}"
         return dict.fromkeys((location.name for location in locations), problem)
     return {
-        location.name: "its Parquet file or its sidecar was replaced since; 'coldparquet pack' packs it anew"
+        location.name: "its Parquet file or its sidecar was replaced since it was packed"
         for location in locations
         if not is_as_packed(index, location, objects)
     }
@@ -464,7 +464,8 @@ def is_as_packed(index: CatalogueIndex, location: PartitionLocation, listed: Map
     """Tell whether the objects of a partition are the packed versions."""
     entry = index.entry_of[location.name]
     packed = {location.data_path: index.data_etags[entry]}
-    if location.sidecar_path is not None:
+    # An entry without a version of the sidecar was made of the footer.
+    if location.sidecar_path is not None and index.sidecar_etags[entry] is not None:
         packed[location.sidecar_path] = index.sidecar_etags[entry]
     found = {path: listed[path].etag for path in packed if path in listed}
     return found == packed and all(map(is_lasting_etag, found.values()))
@@ -528,6 +529,6 @@ def _parse_sidecar(index: CatalogueIndex, entry: int, packed: memoryview, locati
     except (FormatError, UnsupportedError) as error:
         return PackedLookup(sidecar=None, problem=error.message)
     if location.keys and not describes_keys(sidecar, location.keys):
-        problem = "the keys of the table's directories have other types now; 'coldparquet index' writes it anew"
+        problem = "the keys of the table's directories have other types now"
         return PackedLookup(sidecar=None, problem=problem)
     return PackedLookup(sidecar=sidecar, data_etag=index.data_etags[entry])

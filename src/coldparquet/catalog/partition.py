@@ -239,6 +239,35 @@ class PartitionMetadata(Struct, frozen=True, kw_only=True):
     sources."""
 
 
+class FooterGuess:
+    """How much behind its row groups a file of a table has, by those that were read: its footer and indexes."""
+
+    def __init__(self) -> None:
+        self._longest: tuple[int, int] | None = None
+        """The most of such bytes, and the size of that file."""
+
+    def note(self, footer: ParquetFooter, size_bytes: int) -> None:
+        """Learn of one file."""
+        chunks = footer.row_groups[-1].chunks if footer.row_groups else ()
+        begins = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
+        stops = [begin + chunk.total_compressed_size for begin, chunk in zip(begins, chunks, strict=True)]
+        found = max(size_bytes - max(stops, default=footer.offset), 0), size_bytes
+        self._longest = max(self._longest or found, found)
+
+    def suffix_bytes(self, listed_size_bytes: int | None, *, most_bytes: int) -> int:
+        """Return how much of a file to fetch at first."""
+        if self._longest is None or listed_size_bytes is None:
+            return most_bytes
+        behind_bytes, size_bytes = self._longest
+        like_it = behind_bytes * max(1.0, listed_size_bytes / size_bytes)
+        return min(most_bytes, int(like_it * _FOOTER_VARIES) + _LEAST_FOOTER_BYTES)
+
+
+_FOOTER_VARIES = 1.25
+_LEAST_FOOTER_BYTES = 2 * 1024
+"""Another request takes longer than some more bytes of all footers."""
+
+
 class _Packed(Struct, frozen=True):
     """The catalogue's metadata for a partition; empty where no entry is valid."""
 
@@ -258,6 +287,7 @@ class Partition:
         sidecars: Caches sidecars beyond this partition; None for no cache.
         catalogue: The table's catalogue, tried before the sidecar; None to skip it.
         connections: Number of connections over which the rest of a large sidecar is spread.
+        footer_guess: What the footers of the same table took; None to know nothing of others.
     """
 
     def __init__(  # noqa: PLR0913 - where it is, how to read it, and what its table shares
@@ -269,7 +299,9 @@ class Partition:
         sidecars: SidecarCache | None = None,
         catalogue: Catalogue | None = None,
         connections: int = 1,
+        footer_guess: FooterGuess | None = None,
     ) -> None:
+        self._footer_guess = footer_guess or FooterGuess()
         self._location = location
         self._store = store
         self._options = options
@@ -279,7 +311,7 @@ class Partition:
         self._loading = asyncio.Lock()
         self._metadata: PartitionMetadata | None = None
         self._packed: _Packed | None = None
-        self._is_read_whole = False
+        self._is_read_whole: bool | None = None
 
     def __repr__(self) -> str:
         rows = "not read yet" if self.rows is None else f"{self.rows} rows"
@@ -369,8 +401,11 @@ class Partition:
                 flags=record.unknown_flags,
             )
 
-    async def metadata(self, *, is_read_whole: bool = False) -> PartitionMetadata:
-        """Read the metadata, once. ``is_read_whole``: a small file comes as a whole with its footer, because it will be read.
+    async def metadata(self, *, is_read_whole: bool | None = None) -> PartitionMetadata:
+        """Read the metadata, once.
+
+        ``is_read_whole``: a small file comes as a whole with its footer, because it will be read; False if it will not. If that is
+        not known, one that is no longer than the usual request does.
 
         1 request where the sidecar fits the first guess, 2 where it does not, and more where it is large. Without a
         sidecar, 1 request that finds none, then 1 or 2 for the Parquet footer. The same footer requests follow a
@@ -437,7 +472,7 @@ class Partition:
             if self._catalogue is not None:
                 self._catalogue.distrust(self.data_path)
             if self._metadata is None or self._metadata.source == "catalogue":
-                problem = f"{DATA_FILE} was replaced since, or copied in another way; 'coldparquet pack' packs it anew"
+                problem = f"{DATA_FILE} was replaced since, or copied in another way"
                 self._metadata = await self._load_unpacked((), (_entry_not_used(problem),))
             return self._metadata
 
@@ -530,9 +565,11 @@ class Partition:
     async def _read_footer(self, size_bytes: int | None) -> tuple[ParquetFooter, bytes]:
         self.check_flags()
         path, size_bytes = self.data_path, size_bytes or self.committed_size_bytes
-        suffix_bytes = self._options.footer_suffix_bytes
-        if self._is_read_whole and (self._location.listed_size_bytes or _SMALL_FILE_BYTES + 1) <= _SMALL_FILE_BYTES:
-            suffix_bytes = max(suffix_bytes, self._location.listed_size_bytes or 0)
+        listed_bytes, most_bytes = self._location.listed_size_bytes, self._options.footer_suffix_bytes
+        is_tiny = listed_bytes is not None and listed_bytes <= most_bytes and self._is_read_whole is not False
+        suffix_bytes = most_bytes if is_tiny else self._footer_guess.suffix_bytes(listed_bytes, most_bytes=most_bytes)
+        if self._is_read_whole and listed_bytes is not None and listed_bytes <= _SMALL_FILE_BYTES:
+            suffix_bytes = max(suffix_bytes, listed_bytes)
         fetch = FooterFetch(path=path, suffix_bytes=suffix_bytes, size_bytes=size_bytes)
         try:
             while (wanted := fetch.next_range) is not None:
@@ -559,6 +596,7 @@ class Partition:
                 raise
             await raise_what_is_missing(self._store, self._location, error)
         footer = await asyncio.to_thread(parse_footer, fetch.footer, path=path, offset=fetch.footer_offset)
+        self._footer_guess.note(footer, fetch.size_bytes)
         record = self._location.record
         if record is not None and footer.row_count != record.row_count:
             raise FormatError(
@@ -598,4 +636,4 @@ def take_packed(
 
 
 def _entry_not_used(problem: str) -> str:
-    return f"its entry in {CATALOGUE_FILE} is not used: {problem}"
+    return f"its entry in {CATALOGUE_FILE} is not used: {problem}; 'coldparquet index' writes it anew"

@@ -29,7 +29,7 @@ from coldparquet.catalog.other_layouts import (
 )
 from coldparquet.catalog.packed import CatalogueFile, fetch_catalogue
 from coldparquet.catalog.pages import PageFiles
-from coldparquet.catalog.partition import Partition, read_packed
+from coldparquet.catalog.partition import FooterGuess, Partition, read_packed
 from coldparquet.catalog.symbol_dictionaries import SymbolDictionaries
 from coldparquet.catalog.table_files import CommittedRowsStore, CommittedState
 from coldparquet.concurrency import both, gather_or_cancel
@@ -127,7 +127,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
     async def read(self, *, previous: TableSnapshot | None = None) -> TableSnapshot:
         """Read the newest state.
 
-        Requests: the listing, ``_txn``, ``_meta`` and the catalogue, all at the same time. ``_cv`` follows if there are
+        Requests: the listing, ``_txn``, ``_meta`` and the catalogue, all at the same time; not ``_txn`` and ``_meta`` again
+        where there were none. ``_cv`` follows if there are
         native partitions, or if symbols are to be numbered as in the table. Without a ``_txn``, the metadata of the
         newest partition (1 or 2) and its ``_pages`` (1) follow. Named partitions take only these, and the metadata and
         a HEAD of the data object of each, all at the same time.
@@ -152,7 +153,13 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         column_versions_for: ColumnVersionsFor = "symbols" if self.options.symbols == "global" else "native"
         with metadata_requests() as requests:
             discovery, file = await both(
-                discover(self.store, self.path, column_versions_for=column_versions_for, any_layout=self.options),
+                discover(
+                    self.store,
+                    self.path,
+                    column_versions_for=column_versions_for,
+                    any_layout=self.options,
+                    had_transaction=None if previous is None else previous.files is not None,
+                ),
                 self._fetch_catalogue(None if previous is None else previous.catalogue.file),
             )
         tell_of_unread(discovery.unread, self.path, self.options, told=() if previous is None else previous.notes)
@@ -261,7 +268,10 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         at_hand = None if layout is None or not layout.infos else {info.path: info for info in layout.infos}
         listed = ListedObjects(store, versions=store.versions, on_listed=warn_of_second_files, at_hand=at_hand)
         catalogue = Catalogue(file, store, listed=listed, is_asked_for=self.index_path is not None)
-        partitions = tuple(self._partition(location, store, catalogue, len(locations)) for location in locations)
+        if catalogue.is_asked_for and file.index is not None:
+            listed.list_together([location.directory_path for location in locations])
+        guess = FooterGuess()
+        partitions = tuple(self._partition(one, store, catalogue, len(locations), guess) for one in locations)
         page_files = _new_page_files(store, catalogue)
         if layout is not None:
             page_files.table_has_files = False
@@ -366,7 +376,12 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             return None
 
     def _partition(
-        self, location: PartitionLocation, store: ObjectStore, catalogue: Catalogue, partition_count: int
+        self,
+        location: PartitionLocation,
+        store: ObjectStore,
+        catalogue: Catalogue,
+        partition_count: int,
+        footer_guess: FooterGuess | None = None,
     ) -> Partition:
         return Partition(
             location,
@@ -376,6 +391,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             catalogue=catalogue,
             # All partitions may be read at once, so each gets a share of the connections.
             connections=max(1, self.options.max_concurrency // partition_count),
+            footer_guess=footer_guess,
         )
 
     async def _look_up_pages(self, page_files: PageFiles, location: PartitionLocation) -> None:

@@ -195,7 +195,7 @@ def index(
 
     What else makes reads cheaper is written, too: small bloom filters go into the sidecars, where pages lie goes into _pages,
     and the sidecars of a table on S3 into its _catalogue. A table in another layout, such as Hive directories, gets a _catalogue
-    alone, with --index at another place. --dry-run says what would be written, and how large it is.
+    alone, and so does any table with --index: at another place. --dry-run says what would be written, and how large it is.
 
     Examples:
         coldparquet index s3://lake/trades
@@ -324,6 +324,7 @@ def verify(
     deep: Annotated[
         bool, typer.Option("--deep", help="Read every byte, and compare checksums, row counts and statistics with it.")
     ] = False,
+    index: IndexPlace = None,
     run: RunFlags,
 ) -> None:
     """Check sidecars against Parquet footers and _txn, and say what would make reads cheaper.
@@ -335,8 +336,10 @@ def verify(
     Examples:
         coldparquet verify s3://lake/trades
         coldparquet verify s3://lake/trades --partition 2024-03-01 --deep
+        coldparquet verify s3://theirs/trades --index s3://mine/indexes/trades
     """
-    _run(context, {"job": "verify", "partitions": partition or None, "deep": deep}, lakes, run)
+    job = {"job": "verify", "partitions": partition or None, "deep": deep, "index": index}
+    _run(context, job, lakes, run)
 
 
 @takes_flags

@@ -33,7 +33,7 @@ the other, compressed together with zlib: neighbours are similar. The index:
     u32[blocks]   number of sidecars in each block; blocks and sidecars are in the order of the entries
     u64[blocks]   bytes of each block, compressed
     u32[blocks]   CRC-32 of these bytes
-    bytes         the names, one after the other, then the ETags of the Parquet objects, then those of the sidecars: ASCII
+    bytes         the names, one after the other, then the ETags of the Parquet objects, then those of the sidecars: UTF-8
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def _parse_index(body: bytes, header: Any, path: str | None) -> CatalogueIndex:
     stripes_start = first_block + int(block_lengths.sum())
     if (block_lengths > 2 * LONGEST_BLOCK_BYTES).any() or stripes_start + header.stripes_bytes != header.file_bytes:
         raise ENVELOPE.invalid("the blocks do not fill the file", "blocks", path)
-    if (sizes > _LARGEST_NUMBER).any() or not texts.isascii() or int(np.sum(text_lengths)) != len(texts):
+    if (sizes > _LARGEST_NUMBER).any() or int(np.sum(text_lengths)) != len(texts):
         raise ENVELOPE.invalid("sizes, names or ETags that cannot be", "entries", path)
     block_stops = first_block + np.cumsum(block_lengths.astype(np.int64))
     of_blocks = np.repeat(np.arange(blocks), block_counts)
@@ -229,7 +229,10 @@ def _parse_index(body: bytes, header: Any, path: str | None) -> CatalogueIndex:
     block_sidecar_bytes = np.diff(np.append(before, stops[-1:])) if entries else before
     if (block_sidecar_bytes > LONGEST_BLOCK_BYTES).any():
         raise ENVELOPE.invalid("blocks that are longer than any that is written", "sidecar_bytes", path)
-    names, data_etags, sidecar_etags = _split(texts.decode("ascii"), text_lengths)
+    try:
+        names, data_etags, sidecar_etags = _split(texts, text_lengths)
+    except UnicodeDecodeError as error:
+        raise ENVELOPE.invalid("names or ETags that are not UTF-8", "entries", path) from error
     entry_of = dict(zip(names, range(entries), strict=True))
     if len(entry_of) != entries:
         raise ENVELOPE.invalid("two entries of one partition", "names", path)
@@ -255,13 +258,13 @@ def _parse_index(body: bytes, header: Any, path: str | None) -> CatalogueIndex:
     )
 
 
-def _split(texts: str, lengths: Sequence[npt.NDArray[np.int64]]) -> list[list[str]]:
+def _split(texts: bytes, lengths: Sequence[npt.NDArray[np.int64]]) -> list[list[str]]:
     """Cut the texts of each kind, which follow one another, into those of the entries."""
     kinds, begin = [], 0
     for of_kind in lengths:
         stops = begin + np.cumsum(of_kind)
         starts = stops - of_kind
-        kinds.append([texts[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)])
+        kinds.append([texts[start:stop].decode() for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)])
         begin = int(stops[-1]) if len(stops) else begin
     return kinds
 
@@ -338,11 +341,14 @@ def _block_counts(lengths: npt.NDArray[np.int64]) -> list[int]:
 
 
 def _encode_index(entries: Sequence[PackedSidecar], block_counts: Sequence[int], blocks: Sequence[bytes]) -> bytes:
-    texts = [
-        [entry.name for entry in entries],
-        [entry.data_etag or "" for entry in entries],
-        [entry.sidecar_etag or "" for entry in entries],
-    ]
+    try:
+        texts = [
+            [entry.name.encode() for entry in entries],
+            [(entry.data_etag or "").encode() for entry in entries],
+            [(entry.sidecar_etag or "").encode() for entry in entries],
+        ]
+    except UnicodeEncodeError as error:
+        raise InvalidInputError("a partition of which name or ETag is not Unicode cannot be packed") from error
     sizes = [
         [entry.parquet_size_bytes for entry in entries],
         [entry.row_count for entry in entries],
@@ -353,15 +359,11 @@ def _encode_index(entries: Sequence[PackedSidecar], block_counts: Sequence[int],
         [int(entry.has_pages) for entry in entries],
         block_counts,
     ]
-    try:
-        joined = "".join("".join(of_kind) for of_kind in texts).encode("ascii")
-    except UnicodeEncodeError as error:
-        raise InvalidInputError("a partition of which name or ETag is not ASCII cannot be packed") from error
     parts = [
         *(np.array(column, "<u8").tobytes() for column in sizes),
         *(np.array(column, "<u4").tobytes() for column in numbers),
         np.array([len(block) for block in blocks], "<u8").tobytes(),
         np.array([zlib.crc32(block) for block in blocks], "<u4").tobytes(),
-        joined,
+        *(text for of_kind in texts for text in of_kind),
     ]
     return b"".join(parts)

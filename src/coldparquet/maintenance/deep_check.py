@@ -43,7 +43,7 @@ from coldparquet.storage.checksums import WholeObjectCheck
 from coldparquet.storage.requests import RangeRequest, is_lasting_etag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from typing import IO
 
     from coldparquet.catalog.packed import CatalogueFile
@@ -135,8 +135,6 @@ def located_blooms(sidecar: Sidecar, column: int, read_at: Callable[[int, int], 
     return places
 
 
-PACK_AGAIN = "'coldparquet pack' writes the catalogue anew"
-
 _PIECE_BYTES = 8 * MIB
 
 
@@ -147,6 +145,8 @@ class PartitionBlooms:
     blooms: tuple[PackedBloom, ...]
     data_etag: str | None
     """Version of the Parquet object that they were packed from; None where it has none that lasts."""
+    remedy: str
+    """How the catalogue is written anew."""
 
     def are_asked(self, location: PartitionLocation, *, found_etag: str | None) -> bool:
         """Tell whether readers ask them: not where they find another version of the Parquet object."""
@@ -164,7 +164,7 @@ class ReadPackedBlooms:
     """The filters, by the names of partitions."""
 
 
-async def read_packed_blooms(store: ObjectStore, file: CatalogueFile, *, deep: bool) -> ReadPackedBlooms:
+async def read_packed_blooms(store: ObjectStore, file: CatalogueFile, *, deep: bool, remedy: str) -> ReadPackedBlooms:
     """Read the bloom filters of a catalogue, with their checksums; or only check their index.
 
     Requests: 1 per 8 MiB, of the filters or of their index; none where it came with the catalogue, or holds none. All filters
@@ -179,12 +179,12 @@ async def read_packed_blooms(store: ObjectStore, file: CatalogueFile, *, deep: b
             await asyncio.to_thread(index.parse_blooms, data)
             return ReadPackedBlooms()
         stripes = await _fetch(store, file, index.stripes_range)
-        return ReadPackedBlooms(of_partition=await asyncio.to_thread(_by_partition, index, data, stripes))
+        return ReadPackedBlooms(of_partition=await asyncio.to_thread(_by_partition, index, data, stripes, remedy))
     except InternalError:
         raise
     except ColdParquetError as error:
         message = f"the bloom filters in {CATALOGUE_FILE} are not used: {error.message}"
-        finding = Finding(severity="warning", kind="CatalogueNotUsed", message=message, remedy=PACK_AGAIN)
+        finding = Finding(severity="warning", kind="CatalogueNotUsed", message=message, remedy=remedy)
         return ReadPackedBlooms(findings=(finding,))
 
 
@@ -203,24 +203,24 @@ async def _fetch(store: ObjectStore, file: CatalogueFile, place: ByteRange) -> b
     return b"".join([answer.data for answer in await gather_or_cancel([store.get(request) for request in requests])])
 
 
-def _by_partition(index: CatalogueIndex, data: bytes, stripes: bytes) -> dict[str, PartitionBlooms]:
+def _by_partition(index: CatalogueIndex, data: bytes, stripes: bytes, remedy: str) -> dict[str, PartitionBlooms]:
     of_entries = index.parse_blooms(data).bitsets_of_entries(memoryview(stripes))
     return {
-        name: PartitionBlooms(blooms=tuple(of_entries[entry]), data_etag=index.data_etags[entry])
+        name: PartitionBlooms(blooms=tuple(of_entries[entry]), data_etag=index.data_etags[entry], remedy=remedy)
         for name, entry in index.entry_of.items()
         if entry in of_entries
     }
 
 
 def compare_packed_blooms(
-    sidecar: Sidecar, packed: Sequence[PackedBloom], read_at: Callable[[int, int], bytes]
+    sidecar: Sidecar, packed: PartitionBlooms, read_at: Callable[[int, int], bytes]
 ) -> list[Finding]:
     """Compare filters of a catalogue with those of the Parquet file, bit by bit. Blocks."""
     columns = {sidecar.column(column).name: column for column in sidecar.bloom_columns}
-    packed_columns = columns.keys() & {bloom.column for bloom in packed}
+    packed_columns = columns.keys() & {bloom.column for bloom in packed.blooms}
     places = {name: located_blooms(sidecar, columns[name], read_at) for name in packed_columns}
     differing: dict[str, list[int]] = {}
-    for bloom in packed:
+    for bloom in packed.blooms:
         of_column = places.get(bloom.column)
         stored = None if of_column is None else _stored_bitset(of_column, bloom.row_group, sidecar, read_at)
         if stored != bloom.bitset:
@@ -231,7 +231,7 @@ def compare_packed_blooms(
             kind="CatalogueDiffers",
             message=f"column {column!r}: its bloom filters in {CATALOGUE_FILE}, by which readers leave out row groups, are not"
             " those of the Parquet file",
-            remedy=f"readers may miss rows: {PACK_AGAIN}",
+            remedy=f"readers may miss rows: {packed.remedy}",
             column=column,
             row_groups=tuple(row_groups),
         )
@@ -501,7 +501,7 @@ async def check_data(
 
         findings += await asyncio.to_thread(check_values, check.sidecar, check.pages, read_at, path=path)
         if packed_blooms is not None and packed_blooms.are_asked(location, found_etag=info.etag):
-            findings += await asyncio.to_thread(compare_packed_blooms, check.sidecar, packed_blooms.blooms, read_at)
+            findings += await asyncio.to_thread(compare_packed_blooms, check.sidecar, packed_blooms, read_at)
     return DeepCheck(findings=tuple(findings), read_bytes=size_bytes, checksum=checksum)
 
 

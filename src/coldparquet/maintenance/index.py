@@ -112,7 +112,7 @@ class IndexJob(TableByTable):
     inline_bloom_bytes: int | None = None
     """Bloom filters go into a sidecar if it then has at most so many bytes; see :func:`index_table`."""
     index: str | None = None
-    """Directory for the index of a table in another layout; None is that of the table."""
+    """Directory for an index of the whole table in one object; None is that of the table."""
     format: TableFormat | None = None
     """Which log says what files the tables have, whose index this is to be."""
     dry_run: bool = False
@@ -132,7 +132,7 @@ class IndexJob(TableByTable):
             await refuse_below_cold_storage(store, path, is_new=False)
             return FoundPartitions(locations=(location,), is_table=False)
         found = await discover_any(store, path, options, ask_inside=True)
-        if found.layout is None:
+        if found.layout is None and self.index is None:
             await refuse_below_cold_storage(store, path, is_new=False)
         return FoundPartitions(
             locations=found.locations,
@@ -156,20 +156,20 @@ class IndexJob(TableByTable):
         Requests: those of :meth:`find`, and in a lake 1 listing per 1,000 objects.
         """
         if self.format is not None:
-            return WorkPlan(items=(replace(table.item, work={"layout": True}),))
+            return WorkPlan(items=(replace(table.item, work={"as_one": True}),))
         find = self.find(table.store, table.path, table.stores.read_options)
         found, objects = await both(find, self._listed(table))
-        if found.layout is not None:
+        if self.index is not None and not found.is_table:
+            raise InvalidInputError(
+                "this is one partition, and an index at another place is of a whole table; name the table's directory",
+                kind="NotATable",
+                path=table.path,
+            )
+        if found.layout is not None or self.index is not None:
             return WorkPlan(
-                items=(replace(table.item, work={"layout": True}),),
+                items=(replace(table.item, work={"as_one": True}),),
                 settled=tuple(_unread(table.item, finding) for finding in found.findings),
                 notes=table.named(found.notes),
-            )
-        if self.index is not None:
-            raise InvalidInputError(
-                "this table has partition directories, beside whose files sidecars lie; --index is for tables in other layouts",
-                kind="IndexElsewhere",
-                path=table.path,
             )
         items, settled = [], [_unread(table.item, finding) for finding in found.findings]
         for location in found.locations:
@@ -210,7 +210,7 @@ class IndexJob(TableByTable):
 
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Index one partition; only bugs raise. Requests: as :func:`index_table` says of one."""
-        if item.work.get("layout"):
+        if item.work.get("as_one"):
             job = PackJob(index=self.index, format=self.format, dry_run=self.dry_run)
             report = await job.pack(item, stores, force=self.force)
             packed = result_of_pack(item, replace(report, url=item.table_url))
@@ -389,10 +389,11 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
             those that ask them need no request beyond that for the sidecar; but every other question fetches them, too. None
             takes ``options.sidecar_prefix_bytes``: what comes with the first request anyway. See also ``pack``, which
             copies filters into the catalogue without that drawback.
-        index: For a table in another layout, such as Hive directories: URL of a directory in the same kind of store, where the
-            index shall lie, for tables that are not ours to write to. Readers take ``ReadOptions(index=...)``. None is the
-            table's own directory. Such an index describes all files in one object, by their footers, keys and versions;
-            what it describes already is not read again. Stores without versions in listings, such as disks, have none.
+        index: URL of a directory in the same kind of store, where the index shall lie, for tables that are not ours to write to.
+            Readers take ``ReadOptions(index=...)``. None is the table's own directory. Such an index describes all files in one
+            object, by their sidecars or footers, keys and versions; what it describes already is not read again. So does that of
+            tables in other layouts, such as Hive directories, in either place. Stores without versions in listings, such as
+            disks, have none.
         format: ``"delta"`` or ``"iceberg"``: the live files of such a table get an index, at ``index`` or in its directory.
         dry_run: Write nothing, but derive every sidecar that would be written.
         options: How to read; ``max_concurrency`` is also how many partitions are worked on at once.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from coldparquet.catalog.cold_storage import refuse_below_cold_storage, refuse_writing_below
 from coldparquet.catalog.discovery import discover_any
-from coldparquet.catalog.layouts import listed_live_files
+from coldparquet.catalog.layouts import Layout, listed_live_files
+from coldparquet.catalog.objects import ListedObjects
 from coldparquet.catalog.packed import CATALOGUE_FILE, CATALOGUE_REASON
 from coldparquet.catalog.table_formats import read_live_files
 from coldparquet.concurrency import both, map_or_cancel
@@ -28,6 +29,7 @@ from coldparquet.format.catalogue_file import (
 )
 from coldparquet.maintenance.packed_entries import (
     LeftOut,
+    as_listed,
     bloom_bytes,
     has_blooms,
     kept_entries,
@@ -46,14 +48,13 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from coldparquet.catalog.layouts import Layout
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.catalog.table_formats import LiveFiles, TableFormat
     from coldparquet.options import ReadOptions, StoreOptions
     from coldparquet.pipelines.lakes import TableRun, TableToPlan
     from coldparquet.pipelines.model import LakeStores, Outcome, WorkItem
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.requests import FetchedRange
+    from coldparquet.storage.requests import FetchedRange, ObjectInfo
 
 
 DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
@@ -226,8 +227,8 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     So an old one is of less use, but not wrong, unless a program puts another file of the same size and rows under the same
     ``_txn``, after which one has to run ``coldparquet index --force``. Readers of local disks and other stores pass by.
     It appears complete or not at all, and nothing else is written. With ``index``, the URL of a directory in the same kind of
-    store, it lies there, for tables that are not ours to write to: readers take ``ReadOptions(index=...)``. Files of other
-    layouts (:mod:`coldparquet.catalog.layouts`) have no sidecars; their footers are packed.
+    store, it lies there, for tables that are not ours to write to: readers take ``ReadOptions(index=...)``. The footers of files
+    without a sidecar are packed then, and always those of other layouts (:mod:`coldparquet.catalog.layouts`).
 
     With ``parquet_metadata`` another object is written, ``_metadata`` in the table's directory: the footers of all files in one,
     for readers other than this library. ``pyarrow.dataset.parquet_dataset(".../_metadata")``, and Arrow in C++ and R, plan from
@@ -338,6 +339,7 @@ class _Packing:
         self._store = store
         self._path = path
         self._catalogue_path = f"{index_path or path}/{CATALOGUE_FILE}"
+        self._is_elsewhere = index_path is not None
         self._checked = CheckedStore(store)
         self._options = options
         self._dry_run = dry_run
@@ -375,14 +377,16 @@ class _Packing:
             return await self._pack_layout(live_layout, None if force else existing, existing, bloom_limit_bytes)
         discovery = await discover_any(self._store, self._path, self._options)
         locations, layout = discovery.locations, discovery.layout
-        if layout is not None:
-            return await self._pack_layout(layout, None if force else existing, existing, bloom_limit_bytes)
-        if any(location.directory_path == self._path for location in locations):
+        if layout is None and any(location.directory_path == self._path for location in locations):
             raise InvalidInputError(
                 "this is one partition; its table's directory is needed, in which the catalogue will lie",
                 kind="NotATable",
                 path=self._path,
             )
+        if layout is None and self._is_elsewhere:
+            layout = await self._listed_directories(locations)
+        if layout is not None:
+            return await self._pack_layout(layout, None if force else existing, existing, bloom_limit_bytes)
         kept: dict[str, PackedSidecar] = {}
         if existing is not None and changed is not None:
             trusted = [location for location in locations if location.name not in changed]
@@ -410,6 +414,21 @@ class _Packing:
     ) -> WrittenParquetMetadata | None:
         return None if self._metadata is None else await self._metadata.write(locations, changed=changed)
 
+    async def _listed_directories(self, locations: Sequence[PartitionLocation]) -> Layout:
+        """Take partition directories for files, whose footers describe them where they have no sidecar.
+
+        Requests: 1 listing for 250 partitions.
+        """
+        listed: Mapping[str, ObjectInfo] = {}
+        if self._store.has_version_listings:
+            listed = await ListedObjects(self._checked).below([location.directory_path for location in locations])
+        return Layout(
+            locations=tuple(as_listed(location, listed) for location in locations),
+            infos=tuple(listed.values()),
+            source="partition directories",
+            states_times=True,
+        )
+
     async def _pack_layout(
         self, layout: Layout, trusted: FetchedRange | None, existing: FetchedRange | None, bloom_limit_bytes: int
     ) -> PackReport:
@@ -426,8 +445,7 @@ class _Packing:
         async def read(location: PartitionLocation) -> PackedSidecar | LeftOut:
             if location.name in kept:
                 return kept[location.name]
-            info = listed[location.data_path]
-            found = await read_entry_of_file(location, info, store=self._checked, options=self._options)
+            found = await read_entry_of_file(location, listed, store=self._checked, options=self._options)
             if self._on_progress is not None:
                 self._on_progress(location.name, len(layout.locations))
             return found

@@ -32,8 +32,9 @@ from coldparquet.format.fetch import FetchedRanges, WantedRanges
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.plan.coalescing import choose_coalescing
 from coldparquet.plan.model import StoreSpeed
+from coldparquet.records import replace
 from coldparquet.scan.evidence import fetch_bloom_ranges
-from coldparquet.storage.requests import is_lasting_etag
+from coldparquet.storage.requests import is_lasting_etag, is_written_after
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -175,6 +176,9 @@ def _kept_blooms(data: bytes, index: CatalogueIndex) -> dict[int, list[PackedBlo
     return blooms.bitsets_of_entries(memoryview(data)[stripes.start : stripes.stop])
 
 
+_NATIVE = "in QuestDB's native format"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
     """A partition that is not packed."""
@@ -189,7 +193,7 @@ async def read_entry(
 ) -> PackedSidecar | LeftOut:
     """Read one partition from a store that pins versions. 1 listing, and 1 or 2 requests for its sidecar; none for a native one."""
     if location.is_native:
-        return LeftOut(reason="in QuestDB's native format")
+        return LeftOut(reason=_NATIVE)
     # In this order: if the sidecar is replaced in between, the entry says an older version of it, and does not count.
     listed = await _list(location, store)
     lookup = await look_up_sidecar(store, location, options)
@@ -213,14 +217,28 @@ async def read_entry(
     )
 
 
+def as_listed(location: PartitionLocation, listed: Mapping[str, ObjectInfo]) -> PartitionLocation:
+    """Add what a listing shows of a partition directory: the size of its file, and whether a sidecar describes that."""
+    data, sidecar = listed.get(location.data_path), listed.get(location.sidecar_path or "")
+    is_described = (
+        data is not None and sidecar is not None and not is_written_after(data.modified_s, sidecar.modified_s)
+    )
+    return replace(
+        location,
+        listed_size_bytes=None if data is None else data.size_bytes,
+        sidecar_path=location.sidecar_path if is_described else None,
+    )
+
+
 async def read_entry_of_file(
-    location: PartitionLocation, info: ObjectInfo, *, store: CheckedStore, options: ReadOptions
+    location: PartitionLocation, listed: Mapping[str, ObjectInfo], *, store: CheckedStore, options: ReadOptions
 ) -> PackedSidecar | LeftOut:
-    """Describe a file of another layout by its footer, or by the sidecar of cold storage. 1 or 2 requests."""
+    """Describe a file that was listed by its footer, or by its sidecar. 1 or 2 requests."""
+    info = listed.get(location.data_path)
+    if location.is_native or info is None:
+        return LeftOut(reason=_NATIVE if location.is_native else f"it has no {DATA_FILE}")
     if not is_lasting_etag(info.etag):
         return LeftOut(reason="readers check entries by the versions of objects, which this store does not list")
-    if not location.name.isascii():
-        return LeftOut(reason="its name is not ASCII")
     try:
         metadata = await Partition(location, store, options).metadata()
     except InternalError:
@@ -240,7 +258,7 @@ async def read_entry_of_file(
         sidecar=sidecar.file,
         data_etag=info.etag,
         sidecar_etag=etag,
-        has_pages=False,
+        has_pages=f"{location.directory_path}/{PAGES_FILE}" in listed,
     )
 
 

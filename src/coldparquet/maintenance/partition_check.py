@@ -30,13 +30,15 @@ from coldparquet.format.blooms import sidecar_in_memory
 from coldparquet.format.fetch import FooterFetch
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar, verify_chain
-from coldparquet.maintenance.deep_check import PACK_AGAIN, check_data
+from coldparquet.maintenance.deep_check import check_data
 from coldparquet.maintenance.file_checks import check_partition
 from coldparquet.records import replace
 from coldparquet.storage.requests import RangeRequest
 from coldparquet.text import few_names
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coldparquet.catalog.packed import PackedLookup
     from coldparquet.catalog.partition import SidecarLookup, SidecarState
     from coldparquet.catalog.table_files import PartitionLocation
@@ -52,22 +54,26 @@ class PackedEntry:
     """What the catalogue has of one partition."""
 
     lookup: PackedLookup
+    remedy: str
+    """How the catalogue is written anew."""
+    is_elsewhere: bool = False
+    """Whether the catalogue is not the table's own, so that the entry may be of the footer although there is a sidecar."""
     blooms: PartitionBlooms | None = None
     """Its bloom filters; None unless they were read."""
 
 
-def compare_with_packed(sidecar: Sidecar, entry: PackedEntry | None) -> tuple[Finding, ...]:
-    """Compare a partition's entry in the catalogue with its sidecar or, without one, with what its footer says."""
-    packed = None if entry is None else entry.lookup
-    if packed is None or (packed.sidecar is None and packed.problem is None):
+def compare_with_packed(sidecars: Sequence[Sidecar], entry: PackedEntry) -> tuple[Finding, ...]:
+    """Compare a partition's entry in the catalogue with its sidecar, if it has one, and with what its footer says."""
+    packed, remedy = entry.lookup, entry.remedy
+    if packed.sidecar is None and packed.problem is None:
         return ()
     if packed.sidecar is None:
         message = f"its entry in {CATALOGUE_FILE} is not used: {packed.problem}"
-        return (Finding(severity="warning", kind="CatalogueNotUsed", message=message, remedy=PACK_AGAIN),)
+        return (Finding(severity="warning", kind="CatalogueNotUsed", message=message, remedy=remedy),)
     # The checksum covers all that a snapshot says.
-    if packed.sidecar.footer.checksum != sidecar.footer.checksum:
+    if packed.sidecar.footer.checksum not in {sidecar.footer.checksum for sidecar in sidecars}:
         message = f"its entry in {CATALOGUE_FILE}, by which readers plan, does not describe its Parquet file as the file and its sidecar do"
-        return (Finding(severity="error", kind="CatalogueDiffers", message=message, remedy=PACK_AGAIN),)
+        return (Finding(severity="error", kind="CatalogueDiffers", message=message, remedy=remedy),)
     return ()
 
 
@@ -154,15 +160,15 @@ class Verification:
             if self._location.sidecar_path is not None:
                 self._state = lookup.state
             self.findings += await asyncio.to_thread(_sidecar_problems, lookup, self._location, self._write_anew)
-            if lookup.sidecar is not None:
-                self.findings += compare_with_packed(lookup.sidecar, self._packed)
             fetch, sidecar = await self._footer(lookup.sidecar)
             self._size_bytes, self.footer = fetch.size_bytes, fetch.footer
             self.findings += self._file_problems(fetch)
             self._check = await asyncio.to_thread(self._check_metadata, fetch, sidecar, pages.data)
             self.findings += self._check.findings
-            if lookup.sidecar is None and self._packed is not None:
-                described = await asyncio.to_thread(self._described, fetch)
+            if self._packed is not None:
+                described = [] if lookup.sidecar is None else [lookup.sidecar]
+                if self._packed.is_elsewhere or not described:
+                    described.append(await asyncio.to_thread(self._described, fetch))
                 self.findings += compare_with_packed(described, self._packed)
             if self._deep:
                 packed_blooms = None if self._packed is None else self._packed.blooms
@@ -261,7 +267,8 @@ class Verification:
 
     def _file_problems(self, fetch: FooterFetch) -> list[Finding]:
         findings = []
-        if self._state == "absent":
+        is_indexed = self._packed is not None and self._packed.is_elsewhere and self._packed.lookup.sidecar is not None
+        if self._state == "absent" and not is_indexed:
             findings.append(
                 Finding(
                     severity="warning",

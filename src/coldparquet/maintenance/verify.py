@@ -15,6 +15,7 @@ from coldparquet.catalog.discovery import (
     unnamed_directories,
 )
 from coldparquet.catalog.findings import Finding, finding_of_error
+from coldparquet.catalog.objects import ListedObjects
 from coldparquet.catalog.other_layouts import (
     at_other_times,
     refuse_inside_logged_table,
@@ -22,15 +23,16 @@ from coldparquet.catalog.other_layouts import (
     unread_beside,
     without_version,
 )
-from coldparquet.catalog.packed import PackedLookup, fetch_catalogue
+from coldparquet.catalog.packed import CATALOGUE_FILE, PackedLookup, fetch_catalogue
 from coldparquet.catalog.table_files import partition_location
 from coldparquet.errors import (
     AccessError,
     FormatError,
+    InvalidInputError,
     UnsupportedError,
 )
 from coldparquet.format.partition_names import EARLIEST_NS
-from coldparquet.maintenance.deep_check import PACK_AGAIN, ReadPackedBlooms, read_packed_blooms
+from coldparquet.maintenance.deep_check import ReadPackedBlooms, read_packed_blooms
 from coldparquet.maintenance.parquet_metadata import (
     ParquetMetadata,
     compare_with_metadata,
@@ -38,7 +40,7 @@ from coldparquet.maintenance.parquet_metadata import (
 )
 from coldparquet.maintenance.partition_check import PackedEntry, Verification, VerifiedPartition
 from coldparquet.pipelines.lakes import TableByTable, location_as_data, location_from_data, one_table
-from coldparquet.pipelines.model import Place, WorkPlan, WorkResult
+from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, join_url
 from coldparquet.plan.columns import columns_left_out, match_columns, table_columns_of_metadata, unified_columns
 from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
@@ -56,7 +58,21 @@ if TYPE_CHECKING:
     from coldparquet.pipelines.lakes import TableRun, TableToPlan
     from coldparquet.pipelines.model import LakeStores, WorkItem
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.requests import Listing
+    from coldparquet.storage.requests import Listing, ObjectInfo
+
+
+_PACK_AGAIN = "'coldparquet pack' writes the catalogue anew"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CataloguePlace:
+    """Where the catalogue of a table lies, and how it is written anew."""
+
+    path: str
+    """Its directory in the table's store."""
+    remedy: str = _PACK_AGAIN
+    index: str | None = None
+    """URL of its directory, where the user named it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +81,7 @@ class OpenedCatalogue:
 
     catalogue: Catalogue
     blooms: ReadPackedBlooms
+    place: CataloguePlace
     locations: tuple[PartitionLocation, ...] = ()
     """The partitions that are looked up together; none where each is looked up by itself."""
 
@@ -72,25 +89,46 @@ class OpenedCatalogue:
     async def read(
         cls,
         store: ObjectStore,
-        path: str,
+        place: CataloguePlace,
         *,
         blooms: Literal["none", "index", "all"],
         locations: tuple[PartitionLocation, ...] = (),
+        infos: Sequence[ObjectInfo] = (),
     ) -> OpenedCatalogue:
         """Read it, or find that there is none. 1 request, more for one above 512 KiB; and those of its bloom filters."""
-        catalogue = Catalogue(await fetch_catalogue(store, path), NO_CACHES.above(CheckedStore(store)))
+        file = await fetch_catalogue(store, place.path)
+        checked = NO_CACHES.above(CheckedStore(store))
+        listed = ListedObjects(checked, at_hand={info.path: info for info in infos} or None)
+        catalogue = Catalogue(file, checked, listed=listed, is_asked_for=place.index is not None or bool(infos))
         read = ReadPackedBlooms()
         if blooms != "none":
-            read = await read_packed_blooms(store, catalogue.file, deep=blooms == "all")
-        return cls(catalogue=catalogue, blooms=read, locations=locations)
+            read = await read_packed_blooms(store, file, deep=blooms == "all", remedy=place.remedy)
+        return cls(catalogue=catalogue, blooms=read, place=place, locations=locations)
 
-    def findings(self, locations: Sequence[PartitionLocation]) -> tuple[Finding, ...]:
-        """Say what is wrong with the catalogue as a whole."""
-        notes = (
-            Finding(severity="warning", kind="CatalogueNotUsed", message=note, remedy=PACK_AGAIN)
-            for note in self.catalogue.notes_about(locations)
-        )
-        return (*notes, *self.blooms.findings)
+    def findings(self, locations: Sequence[PartitionLocation], *, every: Sequence[PartitionLocation]) -> list[Finding]:
+        """Say what is wrong with the catalogue as a whole; ``every`` are the partitions of the table."""
+        file, remedy = self.catalogue.file, self.place.remedy
+        if file.index is None and file.problem is None and self.place.index is not None:
+            missing = f"there is no index at {self.place.index}, or it may not be read: readers plan without it"
+            return [Finding(severity="error", kind="IndexMissing", message=missing, remedy=remedy)]
+        findings = [
+            Finding(severity="warning", kind="CatalogueNotUsed", message=problem, remedy=remedy)
+            for problem in self.catalogue.problems(locations)
+        ]
+        packed = () if file.index is None else tuple(file.index.entry_of)
+        vanished = sorted(set(packed) - {location.name for location in every})
+        if vanished:
+            is_of_other = len(vanished) == len(packed)
+            gone = f"{CATALOGUE_FILE} has {len(vanished):,} of {len(packed):,} entries of what the table does not have"
+            findings.append(
+                Finding(
+                    severity="warning" if is_of_other else "advice",
+                    kind="VanishedFiles",
+                    message=f"{gone} ({few_names(vanished)}){'; it may be of another table' if is_of_other else ''}",
+                    remedy=f"readers pass them by; {remedy}",
+                )
+            )
+        return [*findings, *self.blooms.findings]
 
     async def entries(self, locations: Sequence[PartitionLocation]) -> dict[str, PackedEntry]:
         """Return the entries that readers would use, or find damaged. Without a ``_txn`` 1 listing for 250 partitions."""
@@ -98,7 +136,16 @@ class OpenedCatalogue:
         # Readers ask the filters also where they do not use the entry.
         unused = {one.name: PackedLookup(sidecar=None, problem=None) for one in locations if one.name in of_partition}
         found = {**unused, **await self.catalogue.look_up(locations)}
-        return {name: PackedEntry(lookup=lookup, blooms=of_partition.get(name)) for name, lookup in found.items()}
+        place = self.place
+        return {
+            name: PackedEntry(
+                lookup=lookup,
+                remedy=place.remedy,
+                is_elsewhere=place.index is not None,
+                blooms=of_partition.get(name),
+            )
+            for name, lookup in found.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +182,8 @@ class VerifiableTable:
     """Names of partitions whose directories do not exist."""
     metadata: TableMetadata | None = None
     """What ``_meta`` says; None where there is none."""
+    infos: tuple[ObjectInfo, ...] = ()
+    """What the listing showed of all files, in a layout of others."""
 
 
 async def find_verifiable(store: ObjectStore, path: str, options: ReadOptions) -> VerifiableTable:
@@ -150,7 +199,8 @@ async def find_verifiable(store: ObjectStore, path: str, options: ReadOptions) -
     if discovery.files is None:
         notes = tuple(Finding(severity="advice", kind="LeftAside", message=note) for note in discovery.other_notes)
         findings = (*discovery.unread, *notes)
-        return VerifiableTable(locations=discovery.locations, source=discovery.source, findings=findings)
+        infos = () if discovery.layout is None else discovery.layout.infos
+        return VerifiableTable(locations=discovery.locations, source=discovery.source, findings=findings, infos=infos)
     try:
         listing = await store.list(path)
     except AccessError as error:
@@ -193,6 +243,8 @@ class VerifyJob(TableByTable):
     """Read every byte of the Parquet files, and compare all values with what is claimed of them."""
     partitions: tuple[str, ...] | None = None
     """Names of the partitions to check, with or without their version suffix; None for all."""
+    index: str | None = None
+    """Directory of the catalogue; None is that of the table."""
     dry_run: bool = False
     """Find the partitions, and check none."""
 
@@ -210,10 +262,18 @@ class VerifyJob(TableByTable):
         found = await find_verifiable(store, path, stores.read_options)
         locations = chosen_partitions(found.locations, self.partitions, path)
         findings = found.findings
-        if all(path not in {location.directory_path, location.data_path} for location in locations):
+        is_table = all(_is_in_table(location, path) for location in locations)
+        if self.index is not None and not is_table:
+            raise InvalidInputError(
+                "this is one partition, and an index is of a whole table; name the table, or leave the index out",
+                kind="NotATable",
+                path=path,
+            )
+        if is_table:
             blooms: Literal["index", "all"] = "all" if self.deep and not self.dry_run else "index"
-            catalogue = await OpenedCatalogue.read(store, path, blooms=blooms, locations=locations)
-            findings = (*findings, *catalogue.findings(locations))
+            place = self._place(table.item, stores)
+            catalogue = await OpenedCatalogue.read(store, place, blooms=blooms, locations=locations, infos=found.infos)
+            findings = (*findings, *catalogue.findings(locations, every=found.locations))
             metadata = await read_parquet_metadata(store, path)
             if isinstance(metadata, ParquetMetadata):
                 findings = (*findings, *metadata.findings(found.locations, path))
@@ -250,9 +310,9 @@ class VerifyJob(TableByTable):
         """Check one partition. Requests: see :class:`Verification`; 1 per table and process for a catalogue, and a ``_metadata``."""
         store, path = stores.table(item)
         location = location_from_data(item.work["location"], path)
-        packed, is_of_table = None, path not in {location.directory_path, location.data_path}
+        packed, is_of_table = None, _is_in_table(location, path)
         if is_of_table:
-            packed = await self._packed(location, store, path, stores)
+            packed = await self._packed(location, item, stores)
         verification = self._verification(item, location, stores, packed=packed, deep=self.deep)
         await verification.run()
         if is_of_table and verification.footer is not None:
@@ -280,12 +340,22 @@ class VerifyJob(TableByTable):
         )
         return replace(result, done=done)
 
-    async def _packed(
-        self, location: PartitionLocation, store: ObjectStore, path: str, stores: LakeStores
-    ) -> PackedEntry | None:
+    def _place(self, table: WorkItem, stores: LakeStores) -> CataloguePlace:
+        """Say where the catalogue of a table lies."""
+        if self.index is None:
+            return CataloguePlace(path=stores.table(table)[1])
+        index = join_url(self.index, table.table)
+        path = join_url(stores.path_of(self.index, table), table.table)
+        command = f"'coldparquet index {table.lake} --index {self.index}'"
+        return CataloguePlace(path=path, remedy=f"{command} writes the index anew", index=index)
+
+    async def _packed(self, location: PartitionLocation, item: WorkItem, stores: LakeStores) -> PackedEntry | None:
         """Return the entry of a partition in the catalogue, which this process reads once."""
+        store, path = stores.table(item)
         blooms: Literal["none", "all"] = "all" if self.deep else "none"
-        catalogue = await stores.once(("catalogue", path), lambda: OpenedCatalogue.read(store, path, blooms=blooms))
+        catalogue = await stores.once(
+            ("catalogue", path), lambda: OpenedCatalogue.read(store, self._place(item, stores), blooms=blooms)
+        )
         if catalogue.locations:
             entries = await stores.once(("entries", path), lambda: catalogue.entries(catalogue.locations))
         else:
@@ -344,6 +414,12 @@ class VerifyJob(TableByTable):
         findings = (*about.findings, *(finding for one in others for finding in one.findings))
         partitions = run.done(VerifiedPartition)
         return VerifyReport(url=run.url, source=about.source or "", partitions=partitions, findings=findings)
+
+
+def _is_in_table(location: PartitionLocation, path: str) -> bool:
+    """Tell whether a path is that of a partition's table, and not of the partition or its file itself."""
+    is_loose_file = location.sidecar_path is None and location.data_path != path
+    return is_loose_file or path not in {location.directory_path, location.data_path}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,6 +488,7 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
     *,
     partitions: Collection[str] | None = None,
     deep: bool = False,
+    index: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     options: ReadOptions | None = None,
     store_options: StoreOptions | None = None,
@@ -422,7 +499,7 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
 
     Each Parquet partition's sidecar is compared with the Parquet footer at the committed size, field by field; both with
     the rows and the size in ``_txn``; every older snapshot in the sidecar with its checksum; and every chunk range with
-    the file and with all others; and its entry in the table's catalogue, if there is one, with the sidecar. What would
+    the file and with all others; and its entry in the table's catalogue, if there is one, with the sidecar or the footer. What would
     make reads cheaper is said as well. A partition that fails does not stop the others. Native partitions are only
     checked to be there.
 
@@ -440,6 +517,8 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
             a local path. Of a partition alone it is not known what its table's ``_txn`` says.
         partitions: Names of the partitions to check, with or without their version suffix; None for all.
         deep: Whether to read every byte of the Parquet files as well, and compare all values with what is claimed of them.
+        index: URL of the directory with the table's catalogue, if it is elsewhere: that of ``ReadOptions(index=...)``. None is
+            the table's own directory.
         storage_options: Credentials, endpoint and so on, as fsspec and s3fs take them.
         options: How to read; ``max_concurrency`` is also how many partitions are checked, and held in memory, at once.
         store_options: How patient to be with the store; see :class:`~coldparquet.options.StoreOptions`.
@@ -450,13 +529,13 @@ async def verify_table(  # noqa: PLR0913 - what can be told is told by name
         What was found; whatever is wrong with a partition is in there, not raised.
 
     Raises:
-        InvalidInputError: The table has no partition of a name in ``partitions``.
+        InvalidInputError: The table has no partition of a name in ``partitions``, or ``index`` is given and this is no table.
         NotFoundError: There is nothing at ``url``, or nothing that is a partition.
         AccessError: The store refused the credentials.
         FormatError: ``_txn`` or ``_meta`` is damaged.
         StorageError: The table files kept changing while they were read.
     """
-    job = VerifyJob(deep=deep, partitions=None if partitions is None else tuple(partitions))
+    job = VerifyJob(deep=deep, partitions=None if partitions is None else tuple(partitions), index=index)
     async with one_table(Place(url, storage_options, store_options, store), options) as table:
         return job.report(await job.on_table(table, on_progress))
 

@@ -16,14 +16,16 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 from msgspec import Struct, field
 
+from coldparquet.catalog.hive_keys import stated_day_ns
 from coldparquet.catalog.partition import WRITTEN_AFTER_SIDECAR, read_packed, take_packed
 from coldparquet.catalog.table_files import DATA_FILE
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, FormatError, NotFoundError, ObjectChangedError
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
-from coldparquet.plan.prune import is_time_range, timestamp_bounds
+from coldparquet.plan.prune import is_time_range, misplaced_times, stated_times_ns, timestamp_bounds
 from coldparquet.records import replace
 from coldparquet.scan.admission import archived_object, restore_or_refuse, skipped, wants_heads
 from coldparquet.scan.evidence import asked_ahead
@@ -366,29 +368,76 @@ async def _read_all(
         for index, partition in enumerate(partitions, first)
     ]
     missing = [index for index, known in enumerate(found) if known is None]
-    read = await gather_or_cancel([_read(question, partitions[index], first + index) for index in missing])
+    whole = _wanted_whole(question, [partitions[index] for index in missing])
+    read = await gather_or_cancel(
+        [
+            _read(question, partitions[index], first + index, is_whole=whole.get(partitions[index].name))
+            for index in missing
+        ]
+    )
     by_index = dict(zip(missing, read, strict=True))
     return [by_index[index] if known is None else known for index, known in enumerate(found)]
 
 
-async def _read(question: Question, partition: Partition, index: int) -> KnownPartition | ArchivedObjectError:
+async def _read(
+    question: Question, partition: Partition, index: int, *, is_whole: bool | None = None
+) -> KnownPartition | ArchivedObjectError:
     try:
         if partition.format == "native":
             return await read_native_metadata(question, partition, index)
-        metadata = await partition.metadata(is_read_whole=_wants_whole_file(question, partition))
+        metadata = await partition.metadata(is_read_whole=is_whole)
     except ArchivedObjectError as error:
         return error
     return KnownPartition(partition=partition, metadata=metadata, requests=metadata.metadata_requests)
 
 
-def _wants_whole_file(question: Question, partition: Partition) -> bool:
-    """Tell whether a small file may come as a whole: keys of its path decide the question, which takes much of it."""
-    keys, snapshot = {key.name for key in partition.location.keys}, question.snapshot
-    wants_all = question.limit is None and question.last_rows is None and question.expects_data
-    is_decided = question.predicate is not None and all(column.name in keys for column in question.predicate_columns)
+def _wanted_whole(question: Question, partitions: Sequence[Partition]) -> dict[str, bool]:
+    """Tell of partitions, by name, whether a small file may come as a whole, as far as that is known without its footer.
+
+    Keys of the path decide the question, or name the day of rows that it asks for.
+    """
+    snapshot = question.snapshot
+    if not partitions or snapshot.store.label == LocalStore.label:
+        return {}
+    names, keys = (
+        [one.name for one in partitions],
+        {key.name for key in partitions[0].location.keys},
+    )  # all have the same
+    is_decided = all(column.name in keys for column in question.predicate_columns)
+    if not question.expects_data:
+        return dict.fromkeys(names, False) if is_decided else {}
     columns = sum(column.name not in keys for column in question.output_columns)
-    keeps_bytes = snapshot.store.label != LocalStore.label
-    return keeps_bytes and wants_all and is_decided and _LARGE_PART * columns >= len(snapshot.columns)
+    is_cut = question.limit is not None or question.last_rows is not None
+    if not keys or is_cut or question.predicate is None or _LARGE_PART * columns < len(snapshot.columns):
+        return {}
+    if is_decided:
+        return dict.fromkeys(names, True)
+    asked_ns = _times_asked_for(question)
+    if asked_ns is None:
+        return {}
+    days = {partition.name: stated_day_ns(partition.location.keys) for partition in partitions}
+    return {name: day[0] < asked_ns[1] and asked_ns[0] < day[1] for name, day in days.items() if day is not None}
+
+
+def _times_asked_for(question: Question) -> tuple[int, int] | None:
+    """Return the times that a question bounds, of a column whose values in the newest file are of the day that its path names.
+
+    Then those of other files probably are, too, which is no proof: nothing is pruned by it.
+    """
+    newest = question.snapshot.partitions[-1]
+    sidecar, day = newest.snapshot, stated_day_ns(newest.location.keys)
+    if sidecar is None or day is None:
+        return None
+    for column in question.predicate_columns:
+        place, lower, upper = sidecar.column_index(column.name), *timestamp_bounds(question.predicate, column.index)
+        arrow_type = column.readable_type.arrow
+        if place is None or arrow_type.name != "timestamp" or lower is None or upper is None:
+            continue
+        [stated] = stated_times_ns(sidecar, place, np.array([0, sidecar.row_group_count]))
+        if stated is not None and misplaced_times(stated, day) is None:
+            unit_ns = NANOSECONDS_PER_UNIT[arrow_type.unit or "ns"]
+            return lower * unit_ns, (upper + 1) * unit_ns
+    return None
 
 
 _LARGE_PART = 4

@@ -304,7 +304,7 @@ class _KnownPartition(Partition):
         super().__init__(location, store, options)
         self._known = PartitionMetadata(sidecar=sidecar, source="footer", metadata_requests=())
 
-    async def metadata(self, *, is_read_whole: bool = False) -> PartitionMetadata:  # noqa: ARG002 - it is read already
+    async def metadata(self, *, is_read_whole: bool | None = None) -> PartitionMetadata:  # noqa: ARG002 - it is read already
         """Return the known metadata, without a request."""
         return self._known
 
