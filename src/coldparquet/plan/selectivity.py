@@ -110,16 +110,20 @@ def estimate_selectivity(  # noqa: PLR0913 - what can be told is told by name
     counts: Mapping[int, ValueCounts],
     row_counts: IntArray,
     *,
-    borders: IntArray,
+    borders: IntArray | None = None,
     fields: Mapping[int, BoolArray] | None = None,
 ) -> FloatArray:
-    """Estimate the fraction of the rows of each row group for which a predicate is true."""
+    """Estimate the fraction of the rows of each row group for which a predicate is true.
+
+    With the ``borders`` of partitions at least one row of each: who asks expects something.
+    """
     row_group_count = len(row_counts)
     outcomes = _Estimator(source, counts, row_group_count, fields).of(predicate)
     verdict, _ = prune(predicate, source, row_group_count)
-    rows_before = np.concatenate([[0], np.cumsum(np.where(verdict.survives, row_counts, 0))])
-    rows_left = np.diff(rows_before[borders])
-    least = np.repeat(1 / np.maximum(rows_left, 1), np.diff(borders))
+    least: FloatArray = np.zeros(row_group_count)
+    if borders is not None:
+        rows_before = np.concatenate([[0], np.cumsum(np.where(verdict.survives, row_counts, 0))])
+        least = np.repeat(1 / np.maximum(np.diff(rows_before[borders]), 1), np.diff(borders))
     fraction = np.where(verdict.all_rows_match, 1.0, np.clip(outcomes.true, least, 1))
     return np.where(verdict.survives, fraction, 0.0)
 

@@ -97,14 +97,16 @@ def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequ
             matching_rows.append(plan.estimate.matching_rows[candidate.read])
             page_rows.append(plan.estimate.page_rows[candidate.read])
             row_counts.append(plan.row_groups[candidate.read].row_count)
+    rows = np.array(row_counts, dtype=np.int64)
+    one_of_all = rows / max(int(rows.sum()), 1)  # who asks expects something
     all_bytes = bytes_wanted_by([read for plan in plans for read in plan.row_groups])
     gaps = [question.coalescing_of(plan.read.data_path).gap_bytes for plan in plans]
     request_bytes = np.array([max(gaps[candidate.plan], 1) for candidate in candidates], dtype=np.int64)
     return late_materialisation_pays(
         first_bytes=np.array([candidate.first_bytes for candidate in candidates], dtype=np.int64),
         deferred_bytes=np.array([candidate.deferred_bytes for candidate in candidates], dtype=np.int64),
-        matching_rows=np.array(matching_rows, dtype=np.float64),
-        row_counts=np.array(row_counts, dtype=np.int64),
+        matching_rows=np.maximum(matching_rows, one_of_all),
+        row_counts=rows,
         page_rows=np.array(page_rows, dtype=np.int64),
         other_bytes=all_bytes - sum(candidate.first_bytes + candidate.deferred_bytes for candidate in candidates),
         when=question.options.late_materialisation,

@@ -244,7 +244,6 @@ class Verdicts:
             self._statistics,
             pruning.value_counts,
             pruning.stack.row_counts,
-            borders=pruning.stack.borders,
         )
 
     @cached_property
