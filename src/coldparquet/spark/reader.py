@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 class PiecesPartition(InputPartition):
     """The share of one task: pieces as ``ScanPiece.to_bytes`` makes them.
 
-    The first one of a scan carries the explanation of the whole plan, compressed.
+    The first one of a scan carries the explanation of the whole plan, compressed, and its cost, which coldparquet's jar reads.
     """
 
-    def __init__(self, pieces: tuple[bytes, ...], explanation: bytes | None) -> None:
+    def __init__(self, pieces: tuple[bytes, ...], explanation: bytes | None, cost: dict[str, int] | None) -> None:
         self.pieces = pieces
         self.explanation = explanation
+        self.cost = cost
 
     @staticmethod
     def pieces_of(partition: InputPartition) -> tuple[bytes, ...]:
@@ -76,9 +77,10 @@ class TableReader(DataSourceReader):
             planned = self._planned or background.run(self._scan.plan())
         if not self._options.names_its_rows and planned.fetched_bytes >= WORTH_A_WARNING_BYTES:
             warn_without_jar()
+        first, *others = planned.shares
         return [
-            PiecesPartition(pieces, planned.explanation if number == 0 else None)
-            for number, pieces in enumerate(planned.shares)
+            PiecesPartition(first, planned.explanation, planned.cost),
+            *(PiecesPartition(pieces, None, None) for pieces in others),
         ]
 
     @cached_property
