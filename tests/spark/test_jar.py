@@ -206,7 +206,7 @@ def test_the_jar_compiles_against_other_versions_of_spark(version: str, tmp_path
     for installed in (Path(pyspark.__file__).parent / "jars").glob("*.jar"):
         if installed.name.partition("_")[0] not in fetched:
             (jars / installed.name).symlink_to(installed)
-    command = [sys.executable, ROOT / "src" / "jvm" / "build.py", tmp_path / "coldparquet.jar"]
+    command = [sys.executable, str(ROOT / "src/jvm/build.py"), str(tmp_path / "coldparquet.jar")]
     built = subprocess.run(
         command, env={**os.environ, "SPARK_HOME": str(tmp_path)}, capture_output=True, text=True, check=False
     )

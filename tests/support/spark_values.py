@@ -48,7 +48,7 @@ def in_any_order(columns: dict[str, list[Any]]) -> list[str]:
 
 def shown_metrics(spark: SparkSession, frame: DataFrame) -> dict[str, str]:
     """Collect a DataFrame; return the metrics that Spark's UI shows of it."""
-    bus: Any = spark.sparkContext._jsc.sc().listenerBus()  # type: ignore[union-attr]
+    bus: Any = spark.sparkContext._jsc.sc().listenerBus()
     frame.collect()
     bus.waitUntilEmpty()
     store: Any = spark._jsparkSession.sharedState().statusStore()
