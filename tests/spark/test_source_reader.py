@@ -299,6 +299,7 @@ def spark_error(text: str) -> RuntimeError:
         ("coldparquet.errors.BudgetExceededError: two\nlines [BudgetExceeded]", BudgetExceededError, "BudgetExceeded"),
         ("ModuleNotFoundError: No module named 'coldparquet'", UnsupportedError, "MissingPackage"),
         ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: coldparquet.", UnsupportedError, "MissingPackage"),
+        ("[DATA_SOURCE_NOT_EXIST] Data source 'coldparquet' not found.", UnsupportedError, "MissingPackage"),
         (
             "[PACKAGE_NOT_INSTALLED] PyArrow >= 18.0.0 must be installed; however, it was not found.",
             UnsupportedError,
