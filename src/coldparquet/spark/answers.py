@@ -14,6 +14,7 @@ from coldparquet.decode.arrow import compute
 from coldparquet.spark.arrow_schema import arrow_schema_of
 from coldparquet.spark.conversion import to_spark
 from coldparquet.spark.errors import told_to_spark
+from coldparquet.spark.garbage import spare_garbage_collection
 from coldparquet.spark.planning import ScanOfTables
 from coldparquet.text import human_bytes, plural
 
@@ -44,7 +45,9 @@ class SchemaReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Look up the columns. Requests: those of opening the tables."""
-        return [SchemaPartition(self._source.schema().json())]
+        schema = self._source.schema()
+        spare_garbage_collection("columns")
+        return [SchemaPartition(schema.json())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Refuse: there are no rows."""

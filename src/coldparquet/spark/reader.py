@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from coldparquet.concurrency import background
 from coldparquet.errors import InternalError
 from coldparquet.spark.errors import told_to_spark
+from coldparquet.spark.garbage import spare_garbage_collection
 from coldparquet.spark.jvm import WORTH_A_WARNING_BYTES, warn_without_jar
 from coldparquet.spark.task_settings import TaskSettings
 
@@ -75,6 +76,7 @@ class TableReader(DataSourceReader):
         """
         with told_to_spark():
             planned = self._planned or background.run(self._scan.plan())
+        spare_garbage_collection("planning")
         if not self._options.names_its_rows and planned.fetched_bytes >= WORTH_A_WARNING_BYTES:
             warn_without_jar()
         first, *others = planned.shares
