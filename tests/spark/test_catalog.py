@@ -87,7 +87,8 @@ def test_statements_about_a_table_that_would_lose_rows_are_refused(cold: SparkSe
         (f"INSERT OVERWRITE cold.db.t SELECT {FIRST} + interval 1 day, 2L", "truncate"),
         ("DROP TABLE cold.db.t", "delete the directory"),
         ("ALTER TABLE cold.db.t ADD COLUMN other int", "changes no tables"),
-        ("SELECT * FROM cold.db.t VERSION AS OF 1", "newest state"),
+        ("SELECT * FROM cold.db.t VERSION AS OF 1", r"no VERSION AS OF 1 of cold\.db\.t.*CREATE TABLE"),
+        ("SELECT * FROM cold.db.t TIMESTAMP AS OF '2024-03-01'", r"no TIMESTAMP AS OF of cold\.db\.t.*CREATE TABLE"),
         (
             f"CREATE TABLE cold.db.t PARTITIONED BY (days(ts)) AS SELECT {FIRST} AS ts, 1L AS id",
             "TABLE_OR_VIEW_ALREADY_EXISTS",

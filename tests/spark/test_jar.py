@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 import coldparquet.spark
-from coldparquet.errors import InternalError, UnsupportedError
-from coldparquet.spark import jvm, reader
+from coldparquet.errors import InternalError, InvalidInputError, UnsupportedError
+from coldparquet.spark import jvm, reader, tables
 from coldparquet.spark.answers import AnswersReader
+from tests.support.live_servers import missing_commands
 from tests.support.spark_readers import URL, directly, read, reader_of, remote, same_rows
 from tests.support.spark_sessions import ROOT, build_jar
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from coldparquet.spark.source import DefaultSource
     from coldparquet_testing.simulator import ColdStoreServer
 
@@ -54,9 +56,26 @@ def test_a_filter_that_spark_leaves_to_us_is_known_or_ends_the_query(server: Col
     assert reader_of(told(server, filters=exact(UNKNOWN, is_exact=False))).partitions()
 
 
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"columns": []}', '{"filters": [{"filter": {}}]}', '{"aggregates": [{"sum": "x"}]}']
+)
+def test_an_option_that_another_jar_wrote_is_refused(server: ColdStoreServer, text: str) -> None:
+    source = remote(server, URL, **{"coldparquet.pushed": text})
+    for refused in (source.schema, lambda: source.reader(StructType())):
+        with pytest.raises(InvalidInputError, match=r"only coldparquet's jar sets it") as caught:
+            refused()
+        assert (caught.value.kind, text in str(caught.value)) == ("InvalidOption", True)
+
+
 def test_the_names_that_java_and_python_share_are_the_same() -> None:
     in_java, in_python = (
-        {name for source in found for name in re.findall(r'"(coldparquet\.[a-z]+)"', source.read_text())}
+        {
+            name
+            for source in found
+            for name in re.findall(
+                r'"(coldparquet\.[a-z]+|planning_requests|requests|bytes|nanodollars)"', source.read_text()
+            )
+        }
         for found in ((ROOT / "src/jvm").rglob("*.java"), (ROOT / "src/coldparquet/spark").glob("*.py"))
     )
     assert in_java == {
@@ -64,7 +83,12 @@ def test_the_names_that_java_and_python_share_are_the_same() -> None:
         "coldparquet.meaning",
         "coldparquet.timestamp",
         "coldparquet.rows",
+        "coldparquet.load",
         "coldparquet.catalog",
+        "planning_requests",
+        "requests",
+        "bytes",
+        "nanodollars",
     }
     assert in_java <= in_python
 
@@ -74,6 +98,28 @@ def test_columns_say_how_they_compare(server: ColdStoreServer) -> None:
     meanings = {field.name: field.metadata["coldparquet.meaning"] for field in schema}
     assert meanings == {"ts": "same", "symbol": "text", "price": "floating", "venue": "text"}
     assert all(not field.metadata for field in remote(server).schema())
+
+
+def test_the_first_scan_of_a_load_opens_no_table_again(
+    server: ColdStoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The jar sends all questions about a load to one process."""
+
+    def loaded() -> StructType:
+        [answer] = told(server, asks="columns").reader(StructType()).partitions()
+        return StructType.fromJson(json.loads(answer.schema))  # type: ignore[attr-defined]
+
+    def requests_of(load: str) -> int:
+        before = len(server.requests)
+        assert reader_of(told(server, load=load), schema).partitions()
+        return len(server.requests) - before
+
+    schema = loaded()
+    of_load = schema[0].metadata["coldparquet.load"]
+    first, second = requests_of(of_load), requests_of(of_load)
+    assert (first, second) == (5, 10)
+    monkeypatch.setattr(tables, "_LOAD_SERVES_S", 0.0)
+    assert requests_of(loaded()[0].metadata["coldparquet.load"]) == second
 
 
 def test_a_limit_leaves_all_but_the_first_row_group_out(server: ColdStoreServer) -> None:
@@ -141,3 +187,27 @@ def test_what_is_missing_to_build_it_is_said(tmp_path: Path) -> None:
     compiler.write_text("#!/bin/sh\necho no such class >&2; exit 1\n")
     compiler.chmod(0o755)
     assert "no such class" in said(PATH=f"{tmp_path}:/bin")
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("java")
+@pytest.mark.parametrize("version", ["4.1.1", "4.2.0"])
+def test_the_jar_compiles_against_other_versions_of_spark(version: str, tmp_path: Path) -> None:
+    """The three jars of that Spark whose classes ours name, beside all others of the one that is installed."""
+    if missing_commands("mvn"):
+        pytest.skip("other versions of Spark were not fetched: mvn is missing on this machine")
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    for artifact in ("spark-sql", "spark-catalyst", "spark-sql-api"):
+        asked = f"-Dartifact=org.apache.spark:{artifact}_2.13:{version}"
+        fetch = ["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy", asked]
+        subprocess.run([*fetch, f"-DoutputDirectory={jars}"], cwd=tmp_path, check=True, timeout=300)
+    fetched = {path.name.partition("_")[0] for path in jars.iterdir()}
+    for installed in (Path(pyspark.__file__).parent / "jars").glob("*.jar"):
+        if installed.name.partition("_")[0] not in fetched:
+            (jars / installed.name).symlink_to(installed)
+    command = [sys.executable, str(ROOT / "src/jvm/build.py"), str(tmp_path / "coldparquet.jar")]
+    built = subprocess.run(
+        command, env={**os.environ, "SPARK_HOME": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr

@@ -104,7 +104,7 @@ class Queries:
                 f"select s, {self.aggregates()} from rows where {where} group by s",
                 f"select count(*) as c, count_if({where}) as d from (select * from rows where {where} limit {pick([1, 5, 150, 900])})",
                 f"select i from rows where {where} union all select i from rows where {self.condition(1)}",
-                f"select a.i, b.n from rows a join rows b on a.ts = b.ts where a.i < 60 and b.{self.leaf_of('n')}",
+                f"select a.i, b.n from rows a join (select ts, n from rows where {self.leaf_of('n')}) b on a.ts = b.ts where a.i < 60",
                 f"select count(*) as c from rows where i in (select i from rows where {where})",
                 f"select i, ts from rows where {where} order by ts desc, i limit 7",
             ]

@@ -52,6 +52,21 @@ def test_names_in_camel_case() -> None:
         SourceOptions.parse({"path": "a", "maxByte": "5"})
 
 
+@pytest.mark.parametrize("name", ["mergeSchema", "mergeschema", "merge_schema"])
+def test_merged_schemas_are_the_columns_of_all_partitions(name: str) -> None:
+    for text, columns_from in (("true", "all"), ("False", "newest")):
+        asked = {"path": "a", name: text}
+        assert SourceOptions.parse(asked).read_options.columns_from == columns_from
+        assert SourceOptions.parse({**asked, "columnsFrom": columns_from}).read_options.columns_from == columns_from
+    with pytest.raises(
+        InvalidInputError, match="the options columns_from and merge_schema say different things"
+    ) as caught:
+        SourceOptions.parse({"path": "a", name: "true", "columns_from": "newest"})
+    assert caught.value.kind == "InvalidOption"
+    with pytest.raises(InvalidInputError, match="it must be true or false"):
+        SourceOptions.parse({"path": "a", name: "all"})
+
+
 @pytest.mark.parametrize(
     "advice", ["ReadOptions(unread='skip')", "ReadOptions(columns_from='all')", "ReadOptions(sidecars=False)"]
 )

@@ -24,10 +24,10 @@ from coldparquet.errors import (
     ObjectChangedError,
     UnsupportedError,
 )
-from coldparquet.spark import planning
 from coldparquet.spark.early_plan import explanation_text
 from coldparquet.spark.reader import FilteringReader, PiecesPartition
 from coldparquet.spark.source import DefaultSource
+from coldparquet.spark.tables import close_tables
 from coldparquet.table import Table
 from tests.support.questdb_tables import copy_parquet_partitions
 from tests.support.spark_readers import directly, pickled, read, reader_of, remote, same_rows, sent
@@ -299,6 +299,7 @@ def spark_error(text: str) -> RuntimeError:
         ("coldparquet.errors.BudgetExceededError: two\nlines [BudgetExceeded]", BudgetExceededError, "BudgetExceeded"),
         ("ModuleNotFoundError: No module named 'coldparquet'", UnsupportedError, "MissingPackage"),
         ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: coldparquet.", UnsupportedError, "MissingPackage"),
+        ("[DATA_SOURCE_NOT_EXIST] Data source 'coldparquet' not found.", UnsupportedError, "MissingPackage"),
         (
             "[PACKAGE_NOT_INSTALLED] PyArrow >= 18.0.0 must be installed; however, it was not found.",
             UnsupportedError,
@@ -361,13 +362,13 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def tables(tmp_path: Path) -> Iterator[list[Path]]:
     """Two tables of one partition; this process knows of no others."""
-    planning.close_tables()
+    close_tables()
     roots = [tmp_path / "first", tmp_path / "second"]
     for root in roots:
         (root / "2024-03-01").mkdir(parents=True)
         pq.write_table(trades(0, ROWS_OF_DAY), root / "2024-03-01" / "data.parquet")
     yield roots
-    planning.close_tables()
+    close_tables()
 
 
 def row_count_of(*tables: Path) -> int:
@@ -388,5 +389,5 @@ def test_a_table_that_cannot_be_refreshed_is_closed(tables: list[Path], closed: 
     shutil.move(second.with_name("gone"), second)
     assert row_count_of(first, second) == 2 * ROWS_OF_DAY
     closed_before = list(closed)
-    planning.close_tables()
+    close_tables()
     assert sorted(closed[len(closed_before) :]) == sorted(map(str, tables)), "each is open once"

@@ -22,7 +22,9 @@ from coldparquet.pipelines import ConvertJob, IndexJob, run_pipeline
 from coldparquet.spark.engine import SparkEngine
 from coldparquet.spark.helpers import core_count
 from coldparquet.write import write_table
+from tests.support import spark_year
 from tests.support.small_tables import DAY_US, FIRST_DAY_US, day_of_trades
+from tests.support.spark_values import shown_metrics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -270,3 +272,9 @@ def _hanging_once(marks: Path) -> Callable[[Iterable[pa.RecordBatch]], Iterator[
             yield batch[half:]
 
     return pass_on
+
+
+def metrics_of_a_scan(spark: SparkSession, storage_options: str, where: str) -> dict[str, str]:
+    """Read the year of days with the jar; return what the UI shows."""
+    year = spark.read.format("coldparquet").option("storage_options", storage_options).load(spark_year.URL)
+    return shown_metrics(spark, year.where(where).select("price"))

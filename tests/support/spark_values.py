@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 _BASE32 = "0123456789bcdefghjkmnpqrstuvwxyz"
@@ -44,6 +44,18 @@ def in_any_order(columns: dict[str, list[Any]]) -> list[str]:
     """Return the rows as sorted text, in which NaN equals NaN."""
     names = sorted(columns)
     return sorted(repr(row) for row in zip(*(columns[name] for name in names), strict=True))
+
+
+def shown_metrics(spark: SparkSession, frame: DataFrame) -> dict[str, str]:
+    """Collect a DataFrame; return the metrics that Spark's UI shows of it."""
+    bus: Any = spark.sparkContext._jsc.sc().listenerBus()
+    frame.collect()
+    bus.waitUntilEmpty()
+    store: Any = spark._jsparkSession.sharedState().statusStore()
+    last = store.executionsList().last()
+    metrics, values = last.metrics(), store.executionMetrics(last.executionId())
+    every = [metrics.apply(number) for number in range(metrics.size())]
+    return {one.name(): values.apply(one.accumulatorId()) for one in every if values.contains(one.accumulatorId())}
 
 
 def _plain(column: pa.ChunkedArray[Any]) -> list[Any]:

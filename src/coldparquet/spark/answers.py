@@ -1,4 +1,4 @@
-"""Aggregates that the driver answers from metadata, and the one task that hands the answer to Spark."""
+"""What the driver answers itself: columns for coldparquet's jar, and aggregates, which one task hands to Spark."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from coldparquet.decode.arrow import compute
 from coldparquet.spark.arrow_schema import arrow_schema_of
 from coldparquet.spark.conversion import to_spark
 from coldparquet.spark.errors import told_to_spark
+from coldparquet.spark.garbage import spare_garbage_collection
 from coldparquet.spark.planning import ScanOfTables
 from coldparquet.text import human_bytes, plural
 
@@ -22,15 +23,44 @@ if TYPE_CHECKING:
 
     from coldparquet.spark.options import SourceOptions
     from coldparquet.spark.pushed import Aggregate
+    from coldparquet.spark.source import DefaultSource
     from coldparquet.table_scan import Scan
+
+
+class SchemaPartition(InputPartition):
+    """Columns, as :meth:`StructType.json` writes them."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+
+
+class SchemaReader(DataSourceReader):
+    """Looks up columns where scans are planned, so that these find the tables open. Its partition is for the jar, no task."""
+
+    def __init__(self, source: DefaultSource) -> None:
+        self._source = source
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Look up the columns. Requests: those of opening the tables."""
+        schema = self._source.schema()
+        spare_garbage_collection("columns")
+        return [SchemaPartition(schema.json())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Refuse: there are no rows."""
+        raise TypeError(f"{partition!r} holds no rows")
 
 
 class AnswerPartition(InputPartition):
     """The answer itself, one row, as Arrow's stream."""
 
-    def __init__(self, row: bytes, explanation: bytes) -> None:
+    def __init__(self, row: bytes, explanation: bytes, cost: dict[str, int]) -> None:
         self.row = row
         self.explanation = explanation
+        self.cost = cost
 
 
 class AnswersReader(DataSourceReader):
@@ -76,7 +106,14 @@ class AnswersReader(DataSourceReader):
         for scan in scans:
             stats = scan.stats
             text.append(f"{scan}: {plural(stats.request_count, 'request')}, {human_bytes(stats.fetched_bytes)}")
-        return AnswerPartition(sink.getvalue().to_pybytes(), zlib.compress("\n".join(text).encode()))
+        return AnswerPartition(sink.getvalue().to_pybytes(), zlib.compress("\n".join(text).encode()), _cost(scans))
+
+
+def _cost(scans: Sequence[Scan]) -> dict[str, int]:
+    """What was asked of the store, as :attr:`PlannedShares.cost` has it: nothing is left for tasks."""
+    dollars = [scan.stats.dollars for scan in scans]
+    priced = {} if None in dollars else {"nanodollars": round(sum(filter(None, dollars)) * 1e9)}
+    return {"planning_requests": sum(scan.stats.request_count for scan in scans), "requests": 0, "bytes": 0} | priced
 
 
 async def _answer(aggregate: Aggregate, scans: Sequence[Scan]) -> Any:

@@ -31,14 +31,18 @@ class PlannedShares:
     """Text, compressed; see :func:`explanation_text`."""
     fetched_bytes: int
     """What all tasks together will fetch."""
+    cost: dict[str, int]
+    """What Spark's UI shows: requests for planning and for data, bytes of data, and billionths of dollars if all prices are
+    known. The names are those of PlannedCost.java."""
 
     @classmethod
-    def of(cls, shares: Sequence[Sequence[ScanPiece]], explanation: str) -> Self:
-        """Combine the pieces of each task with the plan's explanation."""
+    def of(cls, shares: Sequence[Sequence[ScanPiece]], explanation: str, cost: dict[str, int]) -> Self:
+        """Combine the pieces of each task with the plan's explanation and cost."""
         return cls(
             shares=tuple(tuple(piece.to_bytes() for piece in share) for share in shares) or ((),),
             explanation=zlib.compress(explanation.encode()),
             fetched_bytes=sum(piece.fetched_bytes for share in shares for piece in share),
+            cost=cost,
         )
 
 

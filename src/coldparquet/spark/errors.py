@@ -54,7 +54,7 @@ _INSTALLATION = (
         ),
     ),
     (
-        re.compile(r"^(?=.*DATA_SOURCE_NOT_FOUND).*coldparquet", re.DOTALL),
+        re.compile(r"^(?=.*DATA_SOURCE_NOT_(?:FOUND|EXIST)).*coldparquet", re.DOTALL),
         "MissingPackage",
         (
             "Spark does not know the data source coldparquet: the Python that Spark starts on the driver, PYSPARK_PYTHON or"

@@ -16,8 +16,9 @@ from coldparquet.spark.arrow_schema import arrow_schema_of
 from coldparquet.spark.early_plan import explanation_text
 from coldparquet.spark.errors import told_to_spark
 from coldparquet.spark.options import SourceOptions
-from coldparquet.spark.planning import ScanOfTables, opened_tables, schema_of
+from coldparquet.spark.planning import ScanOfTables, schema_of
 from coldparquet.spark.reader import PiecesPartition
+from coldparquet.spark.tables import opened_tables
 from coldparquet.spark.task import map_in_arrow, read_pieces
 from coldparquet.spark.task_settings import TaskSettings
 from coldparquet.table_scan import python_value

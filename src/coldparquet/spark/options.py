@@ -18,6 +18,7 @@
 | ``archived`` | ``refuse``, ``skip`` or ``restore`` partitions in an archive class |
 | ``unread`` | ``refuse`` a table with Parquet files beside its partitions that are not read, or ``skip`` these files |
 | ``columns_from`` | ``newest`` or ``all``: which partitions define the columns of a table without ``_meta`` |
+| ``merge_schema`` | as of Spark's own reader: ``true`` is ``columns_from=all``, ``false`` is ``columns_from=newest`` |
 | ``timestamp`` | the column that says when a row happened, for files that do not name one |
 | ``table_format`` | ``delta`` or ``iceberg``: which log says what files the table has |
 | ``index`` | directory with the index of a table that is not ours to write to, such as ``s3://mine/indexes/events`` |
@@ -101,7 +102,14 @@ def given_fields(
         asked = texts.get(option_key(name))
         if asked is not None:
             group, _, field_name = place.partition(".")
-            fields[group][field_name] = _converted(name, asked, convert)
+            value = _converted(name, asked, convert)
+            if fields[group].setdefault(field_name, value) != value:
+                other = next(one for one, (same, _) in options.items() if same == place and option_key(one) in texts)
+                raise InvalidInputError(
+                    f"the options {other} and {name} say different things of {field_name}; give one of them",
+                    kind="InvalidOption",
+                    option=name,
+                )
     return fields
 
 
@@ -226,6 +234,7 @@ _OPTIONS: Options = {
     "archived": ("read.archived", str),
     "unread": ("read.unread", str),
     "columns_from": ("read.columns_from", str),
+    "merge_schema": ("read.columns_from", lambda text: "all" if truth(text) else "newest"),
     "timestamp": ("read.timestamp", str),
     "keys": ("read.keys", str),
     "index": ("read.index", str),
@@ -273,7 +282,7 @@ class SourceOptions:
             read_options=read_options,
             store_options=StoreOptions(**given["store"]),
             credentials=Credentials.parse(options),
-            pushed=_pushed(options),
+            pushed=pushed_of(options),
             **given["source"],
         )
 
@@ -286,7 +295,8 @@ def _of_writers(options: Mapping[str, str]) -> frozenset[str]:
     return frozenset(WRITER_OPTIONS)
 
 
-def _pushed(options: Mapping[str, str]) -> Pushed | None:
+def pushed_of(options: Mapping[str, str]) -> Pushed | None:
+    """Return what coldparquet's jar says of a scan; None without it."""
     texts = [text for name, text in options.items() if name.lower() == PUSHED]
     if not texts:
         return None

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import atexit
 import json
-import os
 import time
-from collections import OrderedDict
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import LongType, StructField, StructType
 
-from coldparquet.concurrency import background, gather_or_cancel
+from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.expressions.where import parse_predicate
-from coldparquet.opening import open_table
-from coldparquet.options import ReadOptions
+from coldparquet.plan.cost import dollars_of, metadata_dollars, prices_of, reads_by_class
 from coldparquet.plan.predicate import And, Predicate
 from coldparquet.spark.early_plan import BYTES_PER_TASK, EarlyPlan, PlannedShares, growing_shares, shares_of
 from coldparquet.spark.filters import ColumnMeanings
+from coldparquet.spark.tables import matching_tables, opened_tables, remember_load
 from coldparquet.spark.types import check_requested, spark_schema
-from coldparquet.storage.open import opened_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
 
-    from coldparquet.options import StoreOptions
-    from coldparquet.pieces import ScanPieces
+    from coldparquet.plan.model import ReadPlan
     from coldparquet.spark.options import SourceOptions
     from coldparquet.spark.pushed import PushedFilter
     from coldparquet.table import Table
@@ -39,48 +34,6 @@ if TYPE_CHECKING:
 
 _MOST_STRETCHES = 512
 """Stretches of time whose rows the schema of a table tells; Spark keeps the schema, and logs it."""
-
-_PATTERN_CHARACTERS = frozenset("*?[")
-_WEB_SCHEMES = ("http", "https")
-
-
-async def expand_urls(
-    urls: Sequence[str], *, storage_options: Mapping[str, Any], store_options: StoreOptions
-) -> tuple[str, ...]:
-    """Replace patterns by the matching tables, in alphabetical order; other URLs stay unchanged.
-
-    Requests: 1 listing for each directory that a pattern matches.
-    """
-    found: list[str] = []
-    for url in urls:
-        found += await _matching(url, storage_options, store_options) if is_pattern(url) else [url]
-    return tuple({url.rstrip("/"): url for url in found}.values())  # each once, otherwise its rows would be read twice
-
-
-def is_pattern(url: str) -> bool:
-    """Tell whether a URL is a pattern of tables."""
-    scheme, _, path = url.rpartition("://")
-    # A question mark on the web begins a query string, and on S3 ``?versionId=`` the version of one object.
-    return scheme not in _WEB_SCHEMES and "?versionId=" not in path and bool(_PATTERN_CHARACTERS & set(path))
-
-
-async def _matching(url: str, storage_options: Mapping[str, Any], store_options: StoreOptions) -> list[str]:
-    from coldparquet.pipelines.lakes import find_tables  # noqa: PLC0415 - as the next
-    from coldparquet.pipelines.model import Lake  # noqa: PLC0415 - only patterns need the pipelines
-
-    lake = Lake.parse(url)
-    async with opened_store(
-        lake.url,
-        storage_options=storage_options,
-        store_options=store_options,
-        store=None,
-        max_concurrency=ReadOptions().max_concurrency,
-    ) as opened:
-        tables = await find_tables(opened.stack.store, opened.path, lake.pattern)
-    return [f"{lake.url.rstrip('/')}/{table}" if table else lake.url for table in tables]
-
-
-_MOST_OPEN_TABLES = 8
 
 _MOST_PARTITIONS_PLANNED_EARLY = 16
 """Larger tables are not planned early: a lookup of the columns alone must not wait for the metadata of their
@@ -136,7 +89,8 @@ class ScanOfTables:
         )
         pieces = [piece for of_table in planned for piece in of_table]
         shares = shares_of(pieces, most=most, together=len(tables) > 1) if limit is None else growing_shares(pieces)
-        return PlannedShares.of(shares, self._explanation(planned, len(shares)))
+        plans = [pieces.plan for pieces in planned]
+        return PlannedShares.of(shares, self._explanation(plans, len(shares)), _cost(plans))
 
     async def scans_of(self, columns: Sequence[str]) -> list[Scan]:
         """Return a scan of these columns for each table, with the filters of Spark. Requests: those of opening them."""
@@ -200,12 +154,28 @@ class ScanOfTables:
             options=self._options.read_options,
         )
 
-    def _explanation(self, planned: Sequence[ScanPieces], task_count: int) -> str:
+    def _explanation(self, plans: Sequence[ReadPlan], task_count: int) -> str:
         lines = [f"{task_count} {'task' if task_count == 1 else 'tasks'}"]
         if self._options.where is not None:
             lines.append(f"where, by option: {self._options.where}")
         lines += self.told_filters()
-        return "\n\n".join(["\n".join(lines), *(pieces.plan.explain() for pieces in planned)])
+        return "\n\n".join(["\n".join(lines), *(plan.explain() for plan in plans)])
+
+
+def _cost(plans: Sequence[ReadPlan]) -> dict[str, int]:
+    """What plans have cost and will cost, as :attr:`PlannedShares.cost` has it."""
+    dollars = [
+        part
+        for plan in plans
+        for prices in (prices_of(plan.options),)
+        for part in (dollars_of(reads_by_class(plan), prices), metadata_dollars(plan, prices))
+    ]
+    is_priced = not any(part.unpriced_classes for part in dollars)
+    return {
+        "planning_requests": sum(len(plan.metadata_requests) for plan in plans),
+        "requests": sum(plan.request_count for plan in plans),
+        "bytes": sum(plan.bytes_fetched for plan in plans),
+    } | ({"nanodollars": round(sum(part.amount for part in dollars) * 1e9)} if is_priced else {})
 
 
 async def schema_and_plan(options: SourceOptions) -> tuple[StructType, EarlyPlan | None]:
@@ -213,7 +183,7 @@ async def schema_and_plan(options: SourceOptions) -> tuple[StructType, EarlyPlan
 
     Requests: those of opening the tables, and of the plan if there is one.
     """
-    if options.pushed is not None and options.pushed.lists_tables:
+    if options.pushed is not None and options.pushed.asks == "tables":
         return await _tables_below(options), None
     tables = await opened_tables(options)
     schema = schema_of(tables, options)
@@ -226,7 +196,7 @@ async def _tables_below(options: SourceOptions) -> StructType:
     """Return the paths of the tables below a directory as names of columns, for the catalog of coldparquet's jar."""
     [root] = options.urls
     try:
-        found = await _matching(root, options.credentials.storage_options(), options.store_options)
+        found = await matching_tables(root, options.credentials.storage_options(), options.store_options)
     except NotFoundError as error:
         if error.kind not in {NotFoundError.default_kind, "NoTables"}:
             raise
@@ -243,9 +213,11 @@ def _described(schema: StructType, tables: Sequence[Table], options: SourceOptio
         field.metadata = {"coldparquet.meaning": meanings.by_name[field.name].value}
         if column.index == scan.question.snapshot.designated_timestamp:
             field.metadata["coldparquet.timestamp"] = "true"
-    stretches = _rows_in_time(tables)
-    if stretches is not None and len(schema):
-        schema[0].metadata["coldparquet.rows"] = json.dumps(stretches)
+    if len(schema):
+        schema[0].metadata["coldparquet.load"] = remember_load()
+        stretches = _rows_in_time(tables)
+        if stretches is not None:
+            schema[0].metadata["coldparquet.rows"] = json.dumps(stretches)
     return schema
 
 
@@ -310,62 +282,3 @@ def _check_same(schema: pa.Schema, first: pa.Schema, table: Table, first_table: 
 
 def _columns_text(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
-
-
-_open_tables: OrderedDict[tuple[str, str, str, str, int], Table] = OrderedDict()
-"""Open tables of earlier scans in this process, the last used at the end: their connections and credentials are
-reused."""
-
-
-async def opened_tables(options: SourceOptions) -> tuple[Table, ...]:
-    """Open the tables, each in its newest state. Requests: those of opening them, and the listings of patterns."""
-    storage_options = options.credentials.storage_options()
-    urls = await expand_urls(options.urls, storage_options=storage_options, store_options=options.store_options)
-    known_by = (
-        json.dumps(storage_options, sort_keys=True, default=repr),
-        repr(options.store_options),
-        repr(options.read_options),
-        os.getpid(),
-    )
-
-    async def newest(url: str) -> Table:
-        table = _open_tables.pop((url, *known_by), None)
-        if table is None:
-            table = await open_table(
-                url,
-                storage_options=storage_options,
-                options=options.read_options,
-                store_options=options.store_options,
-            )
-        else:
-            await _refresh_or_close(table)
-        _open_tables[(url, *known_by)] = table
-        return table
-
-    tables = tuple(await gather_or_cancel([newest(url) for url in urls]))
-    while len(_open_tables) > max(_MOST_OPEN_TABLES, len(tables)):
-        _, oldest = _open_tables.popitem(last=False)
-        await oldest.aclose()
-    return tables
-
-
-async def _refresh_or_close(table: Table) -> None:
-    """Refresh a table that no other caller holds; close it if that fails, or is cancelled."""
-    try:
-        await table.refresh()
-    except BaseException:
-        await table.aclose()
-        raise
-
-
-@atexit.register
-def close_tables() -> None:
-    """Close the tables that this process keeps open, as at its end; the next scan opens its tables again."""
-    mine = [key for key in _open_tables if key[-1] == os.getpid()]
-    if mine:
-        background.run(_close([_open_tables.pop(key) for key in mine]))
-
-
-async def _close(tables: Sequence[Table]) -> None:
-    for table in tables:
-        await table.aclose()

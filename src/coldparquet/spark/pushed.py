@@ -14,15 +14,15 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pyspark.sql import datasource
 
-from coldparquet.errors import InternalError
+from coldparquet.errors import InternalError, InvalidInputError
 from coldparquet.plan.predicate import And, Not, Or, Predicate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from coldparquet.spark.filters import ColumnMeanings
 
@@ -95,19 +95,40 @@ class Pushed:
     filters: tuple[PushedFilter, ...] = ()
     limit: int | None = None
     aggregates: tuple[Aggregate, ...] | None = None
-    lists_tables: bool = False
-    """Whether the catalog asks which tables there are, in place of a scan."""
+    asks: Literal["rows", "columns", "tables"] = "rows"
+    """What is answered: the tasks of a scan, the columns of tables, or the tables below a directory."""
+    load: str | None = None
+    """Names the load that the scan is of; see :func:`coldparquet.spark.tables.opened_tables`."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the option."""
-        given = json.loads(text)
-        aggregates = given.get("aggregates")
+        """Read the option.
+
+        Raises:
+            InvalidInputError: It is not what the jar of this release writes (kind ``InvalidOption``).
+        """
+        try:
+            return cls._of(**json.loads(text))
+        except (ValueError, TypeError, KeyError):
+            raise InvalidInputError(
+                f"the option coldparquet.pushed is {text[:200]!r}, which this release does not know; only coldparquet's jar sets it, so"
+                " leave it out, and let spark.jars name the jar of this installation, coldparquet.spark.jar()",
+                kind="InvalidOption",
+                option="coldparquet.pushed",
+            ) from None
+
+    @classmethod
+    def _of(
+        cls,
+        *,
+        filters: Sequence[Mapping[str, Any]] = (),
+        aggregates: Sequence[Mapping[str, str]] | None = None,
+        **others: Any,
+    ) -> Self:
         return cls(
-            filters=tuple(PushedFilter(tree=one["filter"], is_exact=one["exact"]) for one in given.get("filters", ())),
-            limit=given.get("limit"),
+            filters=tuple(PushedFilter(tree=one["filter"], is_exact=one["exact"]) for one in filters),
             aggregates=None if aggregates is None else tuple(Aggregate(**one) for one in aggregates),
-            lists_tables=given.get("tables", False),
+            **others,
         )
 
     @property

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from coldparquet.concurrency import background
 from coldparquet.errors import InternalError
 from coldparquet.spark.errors import told_to_spark
+from coldparquet.spark.garbage import spare_garbage_collection
 from coldparquet.spark.jvm import WORTH_A_WARNING_BYTES, warn_without_jar
 from coldparquet.spark.task_settings import TaskSettings
 
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
 class PiecesPartition(InputPartition):
     """The share of one task: pieces as ``ScanPiece.to_bytes`` makes them.
 
-    The first one of a scan carries the explanation of the whole plan, compressed.
+    The first one of a scan carries the explanation of the whole plan, compressed, and its cost, which coldparquet's jar reads.
     """
 
-    def __init__(self, pieces: tuple[bytes, ...], explanation: bytes | None) -> None:
+    def __init__(self, pieces: tuple[bytes, ...], explanation: bytes | None, cost: dict[str, int] | None) -> None:
         self.pieces = pieces
         self.explanation = explanation
+        self.cost = cost
 
     @staticmethod
     def pieces_of(partition: InputPartition) -> tuple[bytes, ...]:
@@ -74,11 +76,13 @@ class TableReader(DataSourceReader):
         """
         with told_to_spark():
             planned = self._planned or background.run(self._scan.plan())
+        spare_garbage_collection("planning")
         if not self._options.names_its_rows and planned.fetched_bytes >= WORTH_A_WARNING_BYTES:
             warn_without_jar()
+        first, *others = planned.shares
         return [
-            PiecesPartition(pieces, planned.explanation if number == 0 else None)
-            for number, pieces in enumerate(planned.shares)
+            PiecesPartition(first, planned.explanation, planned.cost),
+            *(PiecesPartition(pieces, None, None) for pieces in others),
         ]
 
     @cached_property

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, DataSourceStreamReader, InputPartition
 
 from coldparquet.concurrency import background
 from coldparquet.errors import UnsupportedError
 from coldparquet.spark.errors import told_to_spark
-from coldparquet.spark.options import STREAM_OPTIONS, SourceOptions, StreamOptions
+from coldparquet.spark.options import STREAM_OPTIONS, SourceOptions, StreamOptions, pushed_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -106,11 +107,16 @@ class DefaultSource(DataSource):
         # Spark sends the source along with every task, which needs only its own share of the plan.
         early, self._early_plan = self._early_plan, None
         with told_to_spark():
+            pushed = pushed_of(self.options)
+            if pushed is not None and pushed.asks != "rows":
+                from coldparquet.spark.answers import SchemaReader  # noqa: PLC0415 - tasks do not need it
+
+                return SchemaReader(self)
             options = SourceOptions.parse(self.options)
-            if options.pushed is not None and options.pushed.aggregates is not None:
+            if pushed is not None and pushed.aggregates is not None:
                 from coldparquet.spark.answers import AnswersReader  # noqa: PLC0415 - few queries
 
-                return AnswersReader(options, schema, options.pushed.aggregates)
+                return AnswersReader(options, schema, pushed.aggregates)
             if options.push_filters and _pushes_filters():
                 return FilteringReader(options, schema)
             return TableReader(options, schema, None if early is None else early.shares_for(schema))
@@ -129,6 +135,11 @@ class DefaultSource(DataSource):
 
         with told_to_spark():
             return ColdParquetWriter(self.options, schema, overwrite)
+
+
+def made_by_jar(options: str) -> DefaultSource:
+    """Return the source with options in JSON. The pickle that coldparquet's jar sends to the process that plans is this call."""
+    return DefaultSource(CaseInsensitiveDict(json.loads(options)))
 
 
 def _stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:

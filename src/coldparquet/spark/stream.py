@@ -52,8 +52,8 @@ from coldparquet.spark.arrow_schema import arrow_schema_of
 from coldparquet.spark.early_plan import BYTES_PER_TASK, shares_of
 from coldparquet.spark.errors import told_to_spark
 from coldparquet.spark.options import STREAM_OPTIONS, SourceOptions, StreamOptions
-from coldparquet.spark.planning import is_pattern
 from coldparquet.spark.reader import PiecesPartition
+from coldparquet.spark.tables import is_pattern
 from coldparquet.spark.task import read_pieces
 from coldparquet.spark.task_settings import TaskSettings
 from coldparquet.spark.types import check_requested
@@ -145,7 +145,7 @@ class ColdParquetStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNo
         if start == end:
             return []
         with told_to_spark():
-            return [PiecesPartition(share, None) for share in background.run(self._plan(start, end))]
+            return [PiecesPartition(share, None, None) for share in background.run(self._plan(start, end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the share of one task. Runs on an executor. Requests: for data alone."""

@@ -5,9 +5,7 @@ Only plain data travels: bytes of pieces, which carry their own version, and set
 
 from __future__ import annotations
 
-import gc
 import warnings
-from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,6 +14,7 @@ from coldparquet.options import StoreOptions
 from coldparquet.pieces.read import read_piece_batches
 from coldparquet.spark.conversion import to_spark
 from coldparquet.spark.credentials import Credentials
+from coldparquet.spark.garbage import spare_garbage_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -61,13 +60,4 @@ def read_pieces(pieces: Iterable[bytes], settings: TaskSettings) -> Iterator[pa.
         )
         for batch in batches:
             yield to_spark(batch, schema)
-    spare_garbage_collection()
-
-
-@cache
-def spare_garbage_collection() -> None:
-    """Exclude the modules imported so far from garbage collection, once in a process.
-
-    Spark's workers collect after every task, which takes 10 ms where some hundred modules are loaded.
-    """
-    gc.freeze()
+    spare_garbage_collection("reading")

@@ -29,7 +29,6 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * settings below that name are options of every table. Nothing is kept: each name is looked up in the store.
  */
 public final class Catalog implements StagingTableCatalog, SupportsNamespaces {
-    private static final String LIST_TABLES = "{\"tables\": true}";
     private static final Map<String, String> INTERVALS = Map.of("hours", "HOUR", "days", "DAY", "months", "MONTH", "years", "YEAR");
     /** Properties that Spark sets itself, and that are no options. */
     private static final Set<String> OF_SPARK = Set.of(
@@ -79,7 +78,7 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces {
     public Table loadTable(Identifier table) throws NoSuchTableException {
         CaseInsensitiveStringMap own = optionsOf(table.namespace(), table.name());
         try {
-            return new ColdTable(name(table), DefaultSource.python().inferSchema(ColdScan.with(own, "{}")), own);
+            return new ColdTable(name(table), DefaultSource.described(own, DefaultSource.COLUMNS), own);
         } catch (Exception error) { // AnalysisException is one that Scala need not declare
             String message = String.valueOf(error.getMessage());
             boolean isNotThere = message.contains("[NotFound]") || message.contains("[NoPartitions]");
@@ -90,12 +89,19 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces {
 
     @Override
     public Table loadTable(Identifier table, String version) {
-        throw refused("reads the newest state of a table, so there is no VERSION AS OF; a copy of the table keeps a state");
+        throw noEarlierState(table, "VERSION AS OF " + version);
     }
 
     @Override
     public Table loadTable(Identifier table, long timestamp) {
-        throw refused("reads the newest state of a table, so there is no TIMESTAMP AS OF; a copy of the table keeps a state");
+        throw noEarlierState(table, "TIMESTAMP AS OF");
+    }
+
+    /** An earlier transaction's files may be gone, and nothing says which. */
+    private UnsupportedOperationException noEarlierState(Identifier table, String asked) {
+        return refused("reads the newest state of a table, so there is no " + asked + " of " + name(table)
+            + ": leave it out; a table keeps no earlier states. To keep one, copy the table: coldparquet publish, or"
+            + " CREATE TABLE ... AS SELECT * FROM " + name(table));
     }
 
     private String name(Identifier table) {
@@ -105,8 +111,8 @@ public final class Catalog implements StagingTableCatalog, SupportsNamespaces {
     /** All tables below a namespace, as paths. */
     private List<String[]> below(String[] namespace) {
         List<String[]> found = new ArrayList<>();
-        CaseInsensitiveStringMap all = ColdScan.with(optionsOf(namespace, null), LIST_TABLES);
-        for (String path : DefaultSource.python().inferSchema(all).fieldNames()) found.add(path.split("/"));
+        StructType all = DefaultSource.described(optionsOf(namespace, null), DefaultSource.TABLES);
+        for (String path : all.fieldNames()) found.add(path.split("/"));
         return found;
     }
 

@@ -1,7 +1,5 @@
 package coldparquet;
 
-import com.fasterxml.jackson.core.JsonProcessingException;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -20,12 +18,15 @@ import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** One scan: that of a Python source of its own, which is told what was pushed, and what joins have found meanwhile. */
 final class ColdScan implements SupportsRuntimeV2Filtering, SupportsReportStatistics {
-    private static final ObjectMapper JSON = new ObjectMapper();
+    /** In the metadata of the first column: names the load, whose state serves its first scan within a second. */
+    private static final String LOAD = "coldparquet.load";
 
     private final StructType schema;
     private final CaseInsensitiveStringMap options;
@@ -35,8 +36,11 @@ final class ColdScan implements SupportsRuntimeV2Filtering, SupportsReportStatis
     private final String description;
     private final Object same;
     private final Statistics estimate;
+    private PythonDataSourceV2 source;
+    private CaseInsensitiveStringMap asked;
     private Scan python;
     private Batch batch;
+    private Map<?, ?> said = Map.of();
 
     ColdScan(
         StructType described, StructType schema, CaseInsensitiveStringMap options, Filters filters,
@@ -52,26 +56,35 @@ final class ColdScan implements SupportsRuntimeV2Filtering, SupportsReportStatis
             + (aggregates == null ? "" : ", PushedAggregates: " + List.of(schema.fieldNames()))
             + ", ReadSchema: " + schema.simpleString();
         estimate = new Estimate(described, schema, filters, told, limit, aggregates != null);
-        same = List.of(schema, tell().asCaseSensitiveMap());
+        tell();
+        same = List.of(schema, asked.asCaseSensitiveMap());
+        Metadata first = described.isEmpty() ? Metadata.empty() : described.apply(0).metadata();
+        if (first.contains(LOAD)) {
+            pushed.put("load", first.getString(LOAD)); // of no two loads the same
+            tell();
+        }
     }
 
-    /** Make the scan of a new Python source, which plans when its tasks are asked for; return what it is told. */
-    private CaseInsensitiveStringMap tell() {
-        CaseInsensitiveStringMap all = with(options, json(pushed));
-        python = ((SupportsRead) DefaultSource.python(schema)).newScanBuilder(all).build();
+    /** Make the scan of a new Python source, which plans when its tasks are asked for. */
+    private void tell() {
+        source = DefaultSource.python();
+        asked = with(options, Planning.json(pushed));
+        python = ((SupportsRead) DefaultSource.table(source, schema)).newScanBuilder(asked).build();
         batch = null;
-        return all;
     }
 
     private synchronized Batch batch() {
-        if (batch == null) batch = python.toBatch();
+        if (batch == null) {
+            said = Planning.plan(source, schema, asked);
+            batch = python.toBatch();
+        }
         return batch;
     }
 
     /** Columns by which a join may leave rows out once it knows its other side. */
     @Override
     public NamedReference[] filterAttributes() {
-        return pushed.size() > 1 ? new NamedReference[0] : filters.comparable(schema);
+        return pushed.containsKey("limit") || pushed.containsKey("aggregates") ? new NamedReference[0] : filters.comparable(schema);
     }
 
     @Override
@@ -88,14 +101,6 @@ final class ColdScan implements SupportsRuntimeV2Filtering, SupportsReportStatis
         Map<String, String> all = new HashMap<>(options.asCaseSensitiveMap());
         all.put(DefaultSource.PUSHED, pushed);
         return new CaseInsensitiveStringMap(all);
-    }
-
-    private static String json(Object value) {
-        try {
-            return JSON.writeValueAsString(value);
-        } catch (JsonProcessingException error) {
-            throw new IllegalStateException(error);
-        }
     }
 
     @Override
@@ -130,12 +135,12 @@ final class ColdScan implements SupportsRuntimeV2Filtering, SupportsReportStatis
 
     @Override
     public CustomMetric[] supportedCustomMetrics() {
-        return python.supportedCustomMetrics();
+        return PlannedCost.with(python.supportedCustomMetrics());
     }
 
     @Override
-    public CustomTaskMetric[] reportDriverMetrics() {
-        return python.reportDriverMetrics();
+    public synchronized CustomTaskMetric[] reportDriverMetrics() {
+        return PlannedCost.of(said); // Spark asks when it has planned
     }
 
     /** Equal where the same is asked, so that Spark reads it once in a query. */

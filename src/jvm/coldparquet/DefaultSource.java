@@ -6,6 +6,7 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -22,11 +23,12 @@ public final class DefaultSource implements TableProvider {
     static final String PUSHED = "coldparquet.pushed";
     /** The option that only {@link Catalog} sets: its settings are those of readers and of writers. */
     static final String CATALOG = "coldparquet.catalog";
+    /** What is asked in place of rows. */
+    static final String COLUMNS = "{\"asks\": \"columns\"}", TABLES = "{\"asks\": \"tables\"}";
 
     @Override
     public StructType inferSchema(CaseInsensitiveStringMap options) {
-        // Each column's metadata says how its values compare; ColdTable takes it off again.
-        return python().inferSchema(ColdScan.with(options, "{}"));
+        return described(options, COLUMNS);
     }
 
     @Override
@@ -39,19 +41,33 @@ public final class DefaultSource implements TableProvider {
         return new ColdTable("coldparquet", schema, CaseInsensitiveStringMap.empty());
     }
 
+    /** Columns of a table, or of what is asked for. Their metadata says how they compare; {@link ColdTable} takes it off again. */
+    static StructType described(CaseInsensitiveStringMap options, String asked) {
+        CaseInsensitiveStringMap all = ColdScan.with(options, asked);
+        return (StructType) DataType.fromJson((String) Planning.plan(python(), new StructType(), all).get("schema"));
+    }
+
     static PythonDataSourceV2 python() {
         try {
             PythonDataSourceV2 source = new PythonDataSourceV2();
             source.setShortName("coldparquet");
             return source;
         } catch (LinkageError error) {
-            throw new UnsupportedOperationException(
-                "coldparquet's jar knows Spark 4.1 to 4.3, and this is " + package$.MODULE$.SPARK_VERSION()
-                    + ": install a newer coldparquet, or leave its jar out of spark.jars", error);
+            throw unknownSpark(error);
         }
     }
 
+    static UnsupportedOperationException unknownSpark(LinkageError error) {
+        return new UnsupportedOperationException(
+            "coldparquet's jar knows Spark 4.1 to 4.3, and this is " + package$.MODULE$.SPARK_VERSION()
+                + ": install a newer coldparquet, or leave its jar out of spark.jars", error);
+    }
+
     static Table python(StructType schema) {
-        return python().getTable(schema, new Transform[0], Map.of());
+        return table(python(), schema);
+    }
+
+    static Table table(PythonDataSourceV2 source, StructType schema) {
+        return source.getTable(schema, new Transform[0], Map.of());
     }
 }
