@@ -233,12 +233,12 @@ def copy(spark: SparkSession, table: Path, tmp_path: Path) -> str:
 
 @pytest.mark.slow
 def test_random_queries(spark_with_jar: SparkSession, table: Path, copy: str) -> None:
-    compare(spark_with_jar, table, copy, range(60))
+    compare(spark_with_jar, table, copy, range(30))
 
 
 @pytest.mark.soak
 def test_two_thousand_random_queries(spark_with_jar: SparkSession, table: Path, copy: str) -> None:
-    compare(spark_with_jar, table, copy, range(60, 2060))
+    compare(spark_with_jar, table, copy, range(30, 2030))
 
 
 def test_ten_thousand_values_and_deep_conditions(spark_with_jar: SparkSession, table: Path, copy: str) -> None:
