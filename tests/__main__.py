@@ -14,8 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-MOST_PROCESSES = 4
-"""Each needs about a gigabyte."""
+PROCESSES = min(4, 1 + (os.cpu_count() or 1))
+"""One more than there are processors, for tests wait for stores and databases; each needs about a gigabyte."""
 
 CHECKS = (
     ("lint", ("ruff", "check", ".")),
@@ -35,7 +35,7 @@ def main() -> int:
     chosen = [argument for argument in sys.argv[1:] if argument != "--servers"]
     with_servers = "--servers" in sys.argv[1:]
     environment = {**os.environ, **({"COLDPARQUET_REQUIRE_SERVERS": "1"} if with_servers else {})}
-    of_tests = chosen or ["-n", "auto", "--maxprocesses", str(MOST_PROCESSES), *([] if with_servers else ["-m", QUICK])]
+    of_tests = chosen or ["-n", str(PROCESSES), *([] if with_servers else ["-m", QUICK])]
     failed = []
     if with_servers:
         failed = [
