@@ -55,7 +55,7 @@ def _read(data: bytes) -> pa.Table:
     options: Any = {"arrow_extensions_enabled": False}
     try:
         return pq.ParquetFile(io.BytesIO(data), **options).read()
-    except pa.ArrowInvalid:  # of some files without rows
+    except (pa.ArrowInvalid, OSError):  # of some files without rows, and of some whose levels pyarrow wrote wrong
         reject()
 
 

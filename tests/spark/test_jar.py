@@ -117,7 +117,7 @@ def test_the_first_scan_of_a_load_opens_no_table_again(
     schema = loaded()
     of_load = schema[0].metadata["coldparquet.load"]
     first, second = requests_of(of_load), requests_of(of_load)
-    assert (first, second) == (5, 10)
+    assert (first, second) == (5, 8)
     monkeypatch.setattr(tables, "_LOAD_SERVES_S", 0.0)
     assert requests_of(loaded()[0].metadata["coldparquet.load"]) == second
 

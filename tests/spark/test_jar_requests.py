@@ -223,7 +223,7 @@ def test_the_ui_shows_what_a_scan_costs(store: ColdStoreServer, jar: Path, tmp_p
     assert shown["planned requests for data"] == str(for_data)
     assert shown["planned bytes of data"] == f"{fetched:,}"
     assert shown["requests that were sent to plan"] == str(requests - for_data)
-    assert shown["planned dollars"].startswith("$0.00001")
+    assert shown["planned dollars"].startswith("$0.0000")
 
 
 def test_the_ui_shows_nothing_that_it_does_not_know(spark_with_jar: SparkSession, ours: DataFrame) -> None:
