@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import sys
+import threading
 
 import pytest
 
@@ -68,6 +70,39 @@ def test_blocking_scans_show_it_too(shown: io.StringIO, slow: ObjectStore) -> No
         rows = sum(batch.num_rows for batch in table.scan().batches(progress=True))
         assert table.scan().to_pandas(progress=True).shape[0] == rows
     assert "reading" in shown.getvalue()
+
+
+class _GoneTerminal(io.StringIO):
+    """A terminal that takes some writes and fails at all others."""
+
+    def __init__(self, writes: int, error: Exception) -> None:
+        super().__init__()
+        self._left = writes
+        self._error = error
+
+    def write(self, text: str) -> int:
+        self._left -= 1
+        if self._left < 0:
+            raise self._error
+        return super().write(text)
+
+
+@pytest.mark.parametrize(
+    ("writes", "error"), [(0, ValueError("closed file")), (2, OSError(5, "gone")), (3, BrokenPipeError())]
+)
+async def test_a_terminal_that_is_gone_is_no_matter_of_the_scan(
+    writes: int, error: Exception, slow: ObjectStore, shown: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = VisibleConsole(file=_GoneTerminal(writes, error), force_terminal=True, width=80)
+    monkeypatch.setattr(progress, "error_console", lambda: gone)
+    problems: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
+    monkeypatch.setattr(threading, "excepthook", problems.append)
+    async with cp.open_table("db/trades", store=slow) as table:
+        assert (await table.scan().to_arrow(progress=True)).num_rows
+    gc.collect()
+    assert not problems
+    assert shown.getvalue() == ""
 
 
 async def test_it_needs_rich(monkeypatch: pytest.MonkeyPatch, slow: ObjectStore) -> None:
