@@ -429,9 +429,11 @@ def _times_asked_for(question: Question) -> tuple[int, int] | None:
     if sidecar is None or day is None:
         return None
     for column in question.predicate_columns:
-        place, lower, upper = sidecar.column_index(column.name), *timestamp_bounds(question.predicate, column.index)
-        arrow_type = column.readable_type.arrow
-        if place is None or arrow_type.name != "timestamp" or lower is None or upper is None:
+        place, arrow_type = sidecar.column_index(column.name), column.readable_type.arrow
+        if place is None or arrow_type.name != "timestamp":
+            continue
+        lower, upper = timestamp_bounds(question.predicate, column.index)
+        if lower is None or upper is None:
             continue
         [stated] = stated_times_ns(sidecar, place, np.array([0, sidecar.row_group_count]))
         if stated is not None and misplaced_times(stated, day) is None:
