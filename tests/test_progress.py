@@ -65,6 +65,21 @@ async def test_scripts_show_none_and_sessions_on_terminals_do(
         assert "reading" in shown.getvalue()
 
 
+@pytest.mark.parametrize("is_interactive", [False, True])
+@pytest.mark.parametrize("kind", ["none", "closed", "an object that only writes"])
+async def test_scans_do_with_any_standard_error(
+    kind: str, shown: io.StringIO, slow: ObjectStore, monkeypatch: pytest.MonkeyPatch, *, is_interactive: bool
+) -> None:
+    closed = io.StringIO()
+    closed.close()
+    if is_interactive:
+        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    monkeypatch.setattr(sys, "stderr", {"none": None, "closed": closed}.get(kind, object()))
+    async with cp.open_table("db/trades", store=slow) as table:
+        assert (await table.scan(limit=1).to_arrow()).num_rows
+    assert shown.getvalue() == ""
+
+
 def test_blocking_scans_show_it_too(shown: io.StringIO, slow: ObjectStore) -> None:
     with cp.sync.open_table("db/trades", store=slow) as table:
         rows = sum(batch.num_rows for batch in table.scan().batches(progress=True))
