@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import io
+import subprocess
 import sys
 import threading
 
@@ -118,6 +119,30 @@ async def test_a_terminal_that_is_gone_is_no_matter_of_the_scan(
     gc.collect()
     assert not problems
     assert shown.getvalue() == ""
+
+
+LEAVES_BATCHES_OPEN = """
+import asyncio, atexit, io
+atexit.register(lambda: print(written.getvalue().count("\\x1b[?25l"), written.getvalue().count("\\x1b[?25h")))
+import coldparquet as cp
+from coldparquet import progress
+from coldparquet_testing.stores import LatencyStore
+from tests.support.small_tables import store_of_days
+
+written = io.StringIO()
+console = progress.VisibleConsole(file=written, force_terminal=True, width=80)
+progress.error_console, progress._SHORTEST_S = lambda: console, 0
+table = cp.sync.open_table("db/trades", store=LatencyStore(asyncio.run(store_of_days()), first_byte_s=0.2))
+batches = table.scan().batches(progress=True)
+next(batches)
+"""
+
+
+def test_a_program_ends_although_batches_are_left_and_shows_the_cursor_again() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", LEAVES_BATCHES_OPEN], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout.split(), ended.stderr) == (0, ["1", "1"], "")
 
 
 async def test_it_needs_rich(monkeypatch: pytest.MonkeyPatch, slow: ObjectStore) -> None:
