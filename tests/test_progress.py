@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
+import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -63,11 +66,83 @@ async def test_scripts_show_none_and_sessions_on_terminals_do(
         assert "reading" in shown.getvalue()
 
 
+@pytest.mark.parametrize("is_interactive", [False, True])
+@pytest.mark.parametrize("kind", ["none", "closed", "an object that only writes"])
+async def test_scans_do_with_any_standard_error(
+    kind: str, shown: io.StringIO, slow: ObjectStore, monkeypatch: pytest.MonkeyPatch, *, is_interactive: bool
+) -> None:
+    closed = io.StringIO()
+    closed.close()
+    if is_interactive:
+        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    monkeypatch.setattr(sys, "stderr", {"none": None, "closed": closed}.get(kind, object()))
+    async with cp.open_table("db/trades", store=slow) as table:
+        assert (await table.scan(limit=1).to_arrow()).num_rows
+    assert shown.getvalue() == ""
+
+
 def test_blocking_scans_show_it_too(shown: io.StringIO, slow: ObjectStore) -> None:
     with cp.sync.open_table("db/trades", store=slow) as table:
         rows = sum(batch.num_rows for batch in table.scan().batches(progress=True))
         assert table.scan().to_pandas(progress=True).shape[0] == rows
     assert "reading" in shown.getvalue()
+
+
+class _GoneTerminal(io.StringIO):
+    """A terminal that takes some writes and fails at all others."""
+
+    def __init__(self, writes: int, error: Exception) -> None:
+        super().__init__()
+        self._left = writes
+        self._error = error
+
+    def write(self, text: str) -> int:
+        self._left -= 1
+        if self._left < 0:
+            raise self._error
+        return super().write(text)
+
+
+@pytest.mark.parametrize(
+    ("writes", "error"), [(0, ValueError("closed file")), (2, OSError(5, "gone")), (3, BrokenPipeError())]
+)
+async def test_a_terminal_that_is_gone_is_no_matter_of_the_scan(
+    writes: int, error: Exception, slow: ObjectStore, shown: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = VisibleConsole(file=_GoneTerminal(writes, error), force_terminal=True, width=80)
+    monkeypatch.setattr(progress, "error_console", lambda: gone)
+    problems: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
+    monkeypatch.setattr(threading, "excepthook", problems.append)
+    async with cp.open_table("db/trades", store=slow) as table:
+        assert (await table.scan().to_arrow(progress=True)).num_rows
+    gc.collect()
+    assert not problems
+    assert shown.getvalue() == ""
+
+
+LEAVES_BATCHES_OPEN = """
+import asyncio, atexit, io
+atexit.register(lambda: print(written.getvalue().count("\\x1b[?25l"), written.getvalue().count("\\x1b[?25h")))
+import coldparquet as cp
+from coldparquet import progress
+from coldparquet_testing.stores import LatencyStore
+from tests.support.small_tables import store_of_days
+
+written = io.StringIO()
+console = progress.VisibleConsole(file=written, force_terminal=True, width=80)
+progress.error_console, progress._SHORTEST_S = lambda: console, 0
+table = cp.sync.open_table("db/trades", store=LatencyStore(asyncio.run(store_of_days()), first_byte_s=0.2))
+batches = table.scan().batches(progress=True)
+next(batches)
+"""
+
+
+def test_a_program_ends_although_batches_are_left_and_shows_the_cursor_again() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", LEAVES_BATCHES_OPEN], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout.split(), ended.stderr) == (0, ["1", "1"], "")
 
 
 async def test_it_needs_rich(monkeypatch: pytest.MonkeyPatch, slow: ObjectStore) -> None:

@@ -61,10 +61,11 @@ class _TimeLeft(TimeRemainingColumn):
         return Text() if task.time_remaining is None or task.finished else super().render(task) + Text(" left")
 
 
-def progress_bar() -> Progress:
+def progress_bar(*, draws_itself: bool = True) -> Progress:
     """Return progress bars, which show nothing unless standard error is a terminal, or a notebook.
 
-    Each task is added with a ``unit``: ``progress.add_task("reading", total=9, unit="MB")``.
+    Each task is added with a ``unit``: ``progress.add_task("reading", total=9, unit="MB")``. A bar that draws itself does so in
+    a thread; others draw at each ``refresh``.
     """
     console = error_console()
     return Progress(
@@ -73,6 +74,7 @@ def progress_bar() -> Progress:
         _Done(),
         _TimeLeft(),
         console=console,
+        auto_refresh=draws_itself,
         transient=True,
         disable=not (console.is_terminal or console.is_jupyter),
         redirect_stdout=False,  # rich would print colours and links of others as its own
@@ -81,12 +83,16 @@ def progress_bar() -> Progress:
 
 
 async def show_fetched(fetched_bytes: Callable[[], int], *, planned_bytes: int) -> None:
-    """Show how much of a plan has been fetched, from its second second on, until it is cancelled."""
+    """Show how much of a plan has been fetched, from its second second on, until it is cancelled.
+
+    Without a word where standard error is closed or its terminal is gone, which is no matter of the scan's.
+    """
     before = fetched_bytes()
     await asyncio.sleep(_SHORTEST_S)
-    with suppress(LiveError), progress_bar() as progress:  # older versions of rich show one bar at a time
+    # Older versions of rich show one bar at a time. In a thread, nothing would catch what writing raises.
+    with suppress(LiveError, OSError, ValueError), progress_bar(draws_itself=False) as progress:
         task = progress.add_task("reading", total=planned_bytes / 1e6, unit="MB")
         while True:
             # The plan is an upper bound: a first stage may show that less is needed, and a retry fetches bytes again.
-            progress.update(task, completed=min(fetched_bytes() - before, planned_bytes) / 1e6)
+            progress.update(task, completed=min(fetched_bytes() - before, planned_bytes) / 1e6, refresh=True)
             await asyncio.sleep(_INTERVAL_S)

@@ -105,9 +105,14 @@ def _python_object(scalar: Any) -> Any:
 
 def _is_watched() -> bool:
     """Tell whether a person waits who can be shown something."""
-    is_notebook = "ipykernel" in sys.modules and find_spec("ipywidgets") is not None  # rich draws with it
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    return hasattr(sys, "ps1") and (is_notebook or is_terminal) and find_spec("rich") is not None
+    if not hasattr(sys, "ps1") or find_spec("rich") is None:
+        return False
+    if "ipykernel" in sys.modules and find_spec("ipywidgets") is not None:  # rich draws with it
+        return True
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # None, a program's own object, or closed
+        return False
 
 
 def _require(package: str) -> None:

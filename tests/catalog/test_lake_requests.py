@@ -155,6 +155,44 @@ async def test_tiny_files_come_whole_only_where_their_rows_may_be_wanted() -> No
     assert max(fetched_bytes for _, fetched_bytes in [*of_week[:4], *of_week[11:-1]]) < 8 * 1024
 
 
+async def test_small_files_come_whole_only_while_the_cache_keeps_them_and_without_a_budget() -> None:
+    store = lake()
+    sizes = [(await store.info(path)).size_bytes or 0 for path in sorted(store._objects)]
+    room_bytes = sum(sizes[4:7]) + 50_000
+
+    async def spent(options: cp.ReadOptions, store_options: cp.StoreOptions | None) -> list[int]:
+        opened = cp.open_table("lake", store=store, options=options, store_options=store_options)
+        async with opened as table:
+            await table.scan(COLUMNS, WEEK).plan()
+            log = [one for one in table.request_log if one.path.endswith(".parquet")]
+        return [one.fetched_bytes for one in sorted(log, key=lambda one: one.path)]
+
+    assert (await spent(cp.ReadOptions(), None))[4:11] == sizes[4:11]
+    kept = (await spent(cp.ReadOptions(), cp.StoreOptions(cache_limit_bytes=room_bytes)))[4:11]
+    assert kept[:3] == sizes[4:7]
+    assert max(kept[3:]) <= MOST_FOOTER_BYTES
+    for options, store_options in (
+        (cp.ReadOptions(max_bytes=100_000_000), None),
+        (cp.ReadOptions(), cp.StoreOptions(cache_limit_bytes=0)),
+    ):
+        assert max((await spent(options, store_options))[4:11]) <= MOST_FOOTER_BYTES
+
+
+@pytest.mark.parametrize(
+    "where", ["name = 'c'", [("price", "<", float("inf"))], [("raw", "==", b"c")], f"name = 'c' and {WEEK}"]
+)
+async def test_conditions_on_columns_of_any_type_name_no_time(where: Any) -> None:
+    def of_day(day: int) -> pa.Table:
+        few = rows_of(day).slice(0, 1200)
+        letters = ["a", "b", "c", "d"] * 300
+        return few.append_column("name", [letters]).append_column("raw", [[letter.encode() for letter in letters]])
+
+    store = QuotingStore({f"lake/{by_date(day)}/a.parquet": parquet_bytes(of_day(day)) for day in range(DAYS)})
+    rows, _ = await asked(store, where, [*COLUMNS, "name", "raw"])
+    per_day = 1200 if "price" in str(where) else 300
+    assert rows.num_rows == per_day * (7 if isinstance(where, str) and WEEK in where else DAYS)
+
+
 async def test_a_footer_that_is_longer_than_those_before_takes_another_request() -> None:
     store = lake()
     await store.put(f"lake/{by_date(3)}/a.parquet", parquet_bytes(rows_of(3), row_group_size=40), overwrite=True)

@@ -361,6 +361,12 @@ class Partition:
         return -1 if directory is None else directory.name_txn
 
     @property
+    def small_file_bytes(self) -> int | None:
+        """Size of a file that is small enough to be fetched as a whole; None of others, and where no listing told it."""
+        listed_bytes = self._location.listed_size_bytes
+        return listed_bytes if listed_bytes is not None and listed_bytes <= _SMALL_FILE_BYTES else None
+
+    @property
     def snapshot(self) -> Sidecar | None:
         """The metadata that reads are planned from; None before its first use, and for native partitions."""
         return None if self._metadata is None else self._metadata.sidecar
@@ -568,8 +574,8 @@ class Partition:
         listed_bytes, most_bytes = self._location.listed_size_bytes, self._options.footer_suffix_bytes
         is_tiny = listed_bytes is not None and listed_bytes <= most_bytes and self._is_read_whole is not False
         suffix_bytes = most_bytes if is_tiny else self._footer_guess.suffix_bytes(listed_bytes, most_bytes=most_bytes)
-        if self._is_read_whole and listed_bytes is not None and listed_bytes <= _SMALL_FILE_BYTES:
-            suffix_bytes = max(suffix_bytes, listed_bytes)
+        if self._is_read_whole:
+            suffix_bytes = max(suffix_bytes, self.small_file_bytes or 0)
         fetch = FooterFetch(path=path, suffix_bytes=suffix_bytes, size_bytes=size_bytes)
         try:
             while (wanted := fetch.next_range) is not None:

@@ -50,9 +50,6 @@ _SHOWN_ROWS = 50
 _CELL_WIDTH = 40
 """A longer text is cut off in the terminal's table."""
 
-_PROGRESS_INTERVAL_S = 0.1
-"""Summing up the request log more often would only cost time."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableQuestion:

@@ -24,6 +24,7 @@ from coldparquet.catalog.partition import WRITTEN_AFTER_SIDECAR, read_packed, ta
 from coldparquet.catalog.table_files import DATA_FILE
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, FormatError, NotFoundError, ObjectChangedError
+from coldparquet.plan.budget import has_budget
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import is_time_range, misplaced_times, stated_times_ns, timestamp_bounds
 from coldparquet.records import replace
@@ -394,7 +395,8 @@ async def _read(
 def _wanted_whole(question: Question, partitions: Sequence[Partition]) -> dict[str, bool]:
     """Tell of partitions, by name, whether a small file may come as a whole, as far as that is known without its footer.
 
-    Keys of the path decide the question, or name the day of rows that it asks for.
+    Keys of the path decide the question, or name the day of rows that it asks for. Not where a budget is to be kept, which is
+    asked after this, and no more files than the cache keeps until their rows are read.
     """
     snapshot = question.snapshot
     if not partitions or snapshot.store.label == LocalStore.label:
@@ -407,16 +409,33 @@ def _wanted_whole(question: Question, partitions: Sequence[Partition]) -> dict[s
     if not question.expects_data:
         return dict.fromkeys(names, False) if is_decided else {}
     columns = sum(column.name not in keys for column in question.output_columns)
-    is_cut = question.limit is not None or question.last_rows is not None
-    if not keys or is_cut or question.predicate is None or _LARGE_PART * columns < len(snapshot.columns):
+    is_for_all_rows = question.limit is None and question.last_rows is None and not has_budget(question.options)
+    takes_much = is_for_all_rows and _LARGE_PART * columns >= len(snapshot.columns)
+    if not keys or question.predicate is None or not takes_much:
         return {}
-    if is_decided:
-        return dict.fromkeys(names, True)
+    wanted = dict.fromkeys(names, True) if is_decided else _of_days_asked_for(question, partitions)
+    return _within_cache(question, partitions, wanted)
+
+
+def _of_days_asked_for(question: Question, partitions: Sequence[Partition]) -> dict[str, bool]:
+    """Tell of partitions whose keys name a day whether that is asked for."""
     asked_ns = _times_asked_for(question)
     if asked_ns is None:
         return {}
     days = {partition.name: stated_day_ns(partition.location.keys) for partition in partitions}
     return {name: day[0] < asked_ns[1] and asked_ns[0] < day[1] for name, day in days.items() if day is not None}
+
+
+def _within_cache(question: Question, partitions: Sequence[Partition], wanted: dict[str, bool]) -> dict[str, bool]:
+    """Leave out the files that would be dropped before they are read, and fetched again."""
+    left_bytes = question.snapshot.store.largest_scan_bytes
+    fitting = {}
+    for partition in partitions:
+        is_wanted = wanted.get(partition.name)
+        left_bytes -= (partition.small_file_bytes or 0) if is_wanted else 0
+        if is_wanted is not None and (left_bytes >= 0 or not is_wanted):
+            fitting[partition.name] = is_wanted
+    return fitting
 
 
 def _times_asked_for(question: Question) -> tuple[int, int] | None:
@@ -429,9 +448,11 @@ def _times_asked_for(question: Question) -> tuple[int, int] | None:
     if sidecar is None or day is None:
         return None
     for column in question.predicate_columns:
-        place, lower, upper = sidecar.column_index(column.name), *timestamp_bounds(question.predicate, column.index)
-        arrow_type = column.readable_type.arrow
-        if place is None or arrow_type.name != "timestamp" or lower is None or upper is None:
+        place, arrow_type = sidecar.column_index(column.name), column.readable_type.arrow
+        if place is None or arrow_type.name != "timestamp":
+            continue
+        lower, upper = timestamp_bounds(question.predicate, column.index)
+        if lower is None or upper is None:
             continue
         [stated] = stated_times_ns(sidecar, place, np.array([0, sidecar.row_group_count]))
         if stated is not None and misplaced_times(stated, day) is None:

@@ -9,10 +9,13 @@ therefore be exceeded by what one row group needs, and never blocks.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 from collections import deque
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, Self
+from weakref import WeakSet
 
 from coldparquet.concurrency import background
 from coldparquet.decode.arrow import (
@@ -399,8 +402,25 @@ class AsyncBatches(Protocol):
         ...
 
 
+_open_batches: WeakSet[Generator[pa.RecordBatch, None, None]] = WeakSet()
+
+
 def blocking_batches(stream: AsyncBatches) -> Generator[pa.RecordBatch, None, None]:
     """Open a stream with the first batch. Python closes an unreferenced generator, and with it the stream."""
+    batches = _batches_of(stream)
+    _open_batches.add(batches)
+    return batches
+
+
+@atexit.register
+def _close_batches() -> None:
+    """Close what a program leaves open. Later, when Python drops its variables, no loop runs that could: it would wait forever."""
+    for batches in tuple(_open_batches):
+        with suppress(ValueError):  # another thread waits for a batch
+            batches.close()
+
+
+def _batches_of(stream: AsyncBatches) -> Generator[pa.RecordBatch, None, None]:
     background.run(stream.__aenter__())
     try:
         while (batch := background.run(stream.next_batch())) is not None:
