@@ -176,7 +176,7 @@ class Scan(ShownInNotebooks):
                 that this version does not know.
         """
         with self.ledger.counting():
-            return (await self._planned.get()).plan
+            return (await self._planned.get(is_read_here=False)).plan
 
     @property
     def stats(self) -> ScanStatistics:
@@ -287,7 +287,7 @@ class Scan(ShownInNotebooks):
         from coldparquet.pieces.read import ScanPieces  # noqa: PLC0415
 
         with self.ledger.counting():
-            planned = await admit(for_new_connections(await self._planned.get()))
+            planned = await admit(for_new_connections(await self._planned.get(is_read_here=False)))
             pieces = await make_pieces(planned, self.executor, most_pieces=most_pieces, target_bytes=target_bytes)
         return ScanPieces(pieces=pieces, schema=self.schema, plan=planned.plan)
 

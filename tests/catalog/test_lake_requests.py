@@ -163,9 +163,10 @@ async def test_small_files_come_whole_only_while_the_cache_keeps_them_and_withou
     async def spent(options: cp.ReadOptions, store_options: cp.StoreOptions | None) -> list[int]:
         opened = cp.open_table("lake", store=store, options=options, store_options=store_options)
         async with opened as table:
-            await table.scan(COLUMNS, WEEK).plan()
+            await table.scan(COLUMNS, WEEK).to_arrow()
             log = [one for one in table.request_log if one.path.endswith(".parquet")]
-        return [one.fetched_bytes for one in sorted(log, key=lambda one: one.path)]
+        first = {one.path: one.fetched_bytes for one in reversed(log)}
+        return [first[path] for path in sorted(first)]
 
     assert (await spent(cp.ReadOptions(), None))[4:11] == sizes[4:11]
     kept = (await spent(cp.ReadOptions(), cp.StoreOptions(cache_limit_bytes=room_bytes)))[4:11]
@@ -216,3 +217,24 @@ async def test_a_refreshed_lake_is_listed_alone_and_becomes_a_table_when_it_has_
         await store.put("lake/_txn", b"no transaction", overwrite=False)
         with pytest.raises(cp.ColdParquetError):
             await table.refresh()
+
+
+async def test_a_plan_alone_takes_footers() -> None:
+    async with cp.open_table("lake", store=lake()) as table:
+        scan = table.scan(COLUMNS, where=WEEK)
+        plan = await scan.plan()
+        first, *others = [one.fetched_bytes for one in table.request_log if one.path.endswith(".parquet")]
+        assert first <= 65_536, "nothing is known of the length of a footer yet"
+        assert max(others) <= MOST_FOOTER_BYTES
+        assert plan.bytes_fetched > 7 * MOST_FOOTER_BYTES
+        assert (await scan.to_arrow()).num_rows == 7 * ROWS
+
+
+async def test_a_limit_of_requests_has_no_room_for_a_second_reading() -> None:
+    needle = f"price = {rows_of(7).column('price')[5].as_py()!r}"
+    limited = cp.ReadOptions(goal="few-bytes", max_requests=DAYS)
+    async with cp.open_table("lake", store=lake()) as table:
+        free = table.scan(COLUMNS, where=needle, options=cp.ReadOptions(goal="few-bytes"))
+        assert "(round trip 2)" in (await free.plan()).explain()
+        scan = table.scan(COLUMNS, where=needle, options=limited)
+        assert (await scan.to_arrow()).num_rows == 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
+from coldparquet.plan.budget import has_budget
 from coldparquet.plan.choices import late_materialisation_pays
 from coldparquet.plan.model import Technique, bytes_wanted_by
 from coldparquet.plan.reads import defer_columns
@@ -113,6 +114,7 @@ def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequ
         goal=question.options.goal,
         request_bytes=request_bytes,
         speed=question.speed,
+        has_budget=has_budget(question.options),
     )
 
 

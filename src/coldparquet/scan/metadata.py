@@ -410,7 +410,7 @@ def _wanted_whole(question: Question, partitions: Sequence[Partition]) -> dict[s
         return dict.fromkeys(names, False) if is_decided else {}
     columns = sum(column.name not in keys for column in question.output_columns)
     is_for_all_rows = question.limit is None and question.last_rows is None and not has_budget(question.options)
-    takes_much = is_for_all_rows and _LARGE_PART * columns >= len(snapshot.columns)
+    takes_much = question.is_read_here and is_for_all_rows and _LARGE_PART * columns >= len(snapshot.columns)
     if not keys or question.predicate is None or not takes_much:
         return {}
     wanted = dict.fromkeys(names, True) if is_decided else _of_days_asked_for(question, partitions)

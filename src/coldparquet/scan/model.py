@@ -119,6 +119,8 @@ class Question(RowQuestion, frozen=True, kw_only=True):
     """Whether rows will probably be read. Then data objects get a HEAD along with the metadata, and planning makes
     requests for all of them. Questions that metadata may answer postpone both: the plan has no requests, and its user
     chooses the reads, see :func:`coldparquet.scan.requests.with_reads`."""
+    is_read_here: bool = True
+    """Whether this process goes on to read the rows. If not, no small file comes as a whole in place of its footer."""
     row_windows: Mapping[str, tuple[int, int]] | None = None
     """By data path of each partition: the half-open range of rows that is asked for, before the predicate. None for all
     rows of all partitions. Only Parquet partitions are cut."""

@@ -69,11 +69,12 @@ class PlannedOnce:
         """The plan, if it has been made."""
         return None if self._planned is None else self._planned.plan
 
-    async def get(self) -> PlannedScan:
+    async def get(self, *, is_read_here: bool = True) -> PlannedScan:
         """Return the plan. Requests: those of :func:`plan_question`, on the first call."""
         async with self._planning:
             if self._planned is None:
-                self._planned = await plan_question(self._question, self._executor)
+                question = replace(self._question, is_read_here=is_read_here)
+                self._planned = await plan_question(question, self._executor)
                 for warning in self._planned.warnings:
                     _LOGGER.warning("%s: %s", self._question.url, warning)
             return self._planned
