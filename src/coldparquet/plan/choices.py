@@ -194,7 +194,6 @@ def late_materialisation_pays(  # noqa: PLR0911, PLR0913 - one return per reason
     goal: Goal,
     request_bytes: IntArray,
     speed: StoreSpeed,
-    has_budget: bool = False,
 ) -> LateChoice:
     """Decide in which row groups to read the predicate's columns first, and the others only for surviving rows.
 
@@ -212,8 +211,7 @@ def late_materialisation_pays(  # noqa: PLR0911, PLR0913 - one return per reason
     fraction = np.minimum(_CAUTION * matching_rows / np.maximum(row_counts, 1), 1)
     is_touched = 1 - (1 - fraction) ** np.clip(page_rows, 1, np.maximum(row_counts, 1))
     saved_bytes = deferred_bytes * (1 - is_touched)
-    # A budget counts every second request, whether it will be sent or not.
-    is_asked_again = 1.0 if has_budget else 1 - (1 - fraction) ** np.maximum(row_counts, 1)
+    is_asked_again = 1 - (1 - fraction) ** np.maximum(row_counts, 1)
     late = can_wait & (saved_bytes >= np.maximum(request_bytes * is_asked_again, _LEAST_GAIN * deferred_bytes))
     total_bytes = int(first_bytes.sum() + deferred_bytes.sum()) + other_bytes
     why_not = _why_at_once(deferred_bytes[~late], request_bytes[~late])

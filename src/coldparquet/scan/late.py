@@ -99,14 +99,15 @@ def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequ
             page_rows.append(plan.estimate.page_rows[candidate.read])
             row_counts.append(plan.row_groups[candidate.read].row_count)
     rows = np.array(row_counts, dtype=np.int64)
-    one_of_all = rows / max(int(rows.sum()), 1)  # who asks expects something
+    # Who asks expects something. A budget counts second requests of all row groups, so that all must be worth theirs.
+    least = 1.0 if has_budget(question.options) else rows / max(int(rows.sum()), 1)
     all_bytes = bytes_wanted_by([read for plan in plans for read in plan.row_groups])
     gaps = [question.coalescing_of(plan.read.data_path).gap_bytes for plan in plans]
     request_bytes = np.array([max(gaps[candidate.plan], 1) for candidate in candidates], dtype=np.int64)
     return late_materialisation_pays(
         first_bytes=np.array([candidate.first_bytes for candidate in candidates], dtype=np.int64),
         deferred_bytes=np.array([candidate.deferred_bytes for candidate in candidates], dtype=np.int64),
-        matching_rows=np.maximum(matching_rows, one_of_all),
+        matching_rows=np.maximum(matching_rows, least),
         row_counts=rows,
         page_rows=np.array(page_rows, dtype=np.int64),
         other_bytes=all_bytes - sum(candidate.first_bytes + candidate.deferred_bytes for candidate in candidates),
@@ -114,7 +115,6 @@ def _choose(question: Question, plans: Sequence[PartitionPlan], candidates: Sequ
         goal=question.options.goal,
         request_bytes=request_bytes,
         speed=question.speed,
-        has_budget=has_budget(question.options),
     )
 
 
