@@ -154,6 +154,9 @@ class StoredData(Struct, frozen=True, kw_only=True, eq=False):
     pages: PartitionPages | None = None
     """What planning has found out about the pages."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"  # a read would take pages of text
+
     def leaves_of(self, places: Collection[int]) -> set[int]:
         """Return the numbers of the columns that hold some columns of the table, all leaves of nested ones among them."""
         wanted = frozenset(places)
