@@ -114,8 +114,8 @@ final class ColdScan implements SupportsRuntimeV2Filtering, SupportsReportStatis
     }
 
     @Override
-    public String description() {
-        return description;
+    public synchronized String description() {
+        return description + PlannedCost.text(said);
     }
 
     @Override

@@ -3,6 +3,7 @@ package coldparquet;
 import java.util.Arrays;
 import java.util.Locale;
 import java.util.Map;
+import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.metric.CustomMetric;
@@ -38,6 +39,15 @@ final class PlannedCost {
             .filter(name -> cost.get(name) instanceof Number)
             .map(name -> new Value(name, ((Number) cost.get(name)).longValue()))
             .toArray(CustomTaskMetric[]::new);
+    }
+
+    /** The same in words, for EXPLAIN; nothing before the query has been planned. */
+    static String text(Map<?, ?> said) {
+        if (!(said.get("cost") instanceof Map<?, ?> cost)) return "";
+        return Arrays.stream(ALL)
+            .filter(metric -> cost.get(metric.name()) instanceof Number)
+            .map(metric -> metric.description() + " " + metric.aggregateTaskMetrics(new long[] {((Number) cost.get(metric.name())).longValue()}))
+            .collect(Collectors.joining(", ", ", PlannedCost: [", "]"));
     }
 
     private record Value(String name, long value) implements CustomTaskMetric {}
