@@ -208,7 +208,7 @@ def test_explain_says_what_was_pushed(ours: DataFrame, store: ColdStoreServer) -
     assert asked(store)[1] == 0
     assert "PlannedCost" not in shown
     rows.collect()
-    requests, for_data, fetched = asked(store)
+    _, for_data, fetched = asked(store)
     cost = rows._jdf.queryExecution().toString().partition("PlannedCost: [")[2].partition("]")[0]
     assert f"planned requests for data {for_data}, planned bytes of data {fetched:,}, planned dollars $0.0000" in cost
     counted = coldparquet.spark.explain(ours.where(THREE_DAYS).groupBy().count())
