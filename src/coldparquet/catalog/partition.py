@@ -249,9 +249,8 @@ class FooterGuess:
     def note(self, footer: ParquetFooter, size_bytes: int) -> None:
         """Learn of one file."""
         chunks = footer.row_groups[-1].chunks if footer.row_groups else ()
-        begins = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
-        stops = [begin + chunk.total_compressed_size for begin, chunk in zip(begins, chunks, strict=True)]
-        found = max(size_bytes - max(stops, default=footer.offset), 0), size_bytes
+        stop = max((chunk.byte_range[1] for chunk in chunks), default=footer.offset)
+        found = max(size_bytes - stop, 0), size_bytes
         self._longest = max(self._longest or found, found)
 
     def suffix_bytes(self, listed_size_bytes: int | None, *, most_bytes: int) -> int:

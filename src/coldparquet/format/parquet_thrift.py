@@ -113,6 +113,13 @@ class ColumnMetaData(Structure):
     bloom_filter_offset: Annotated[int | None, 14, I64] = None
     bloom_filter_length: Annotated[int | None, 15, I32] = None
 
+    @property
+    def byte_range(self) -> tuple[int, int]:
+        """Start and stop in the file: the chunk begins with its dictionary page, if it has one before the others."""
+        dictionary = self.dictionary_page_offset
+        start = dictionary if dictionary and 0 < dictionary < self.data_page_offset else self.data_page_offset
+        return start, start + self.total_compressed_size
+
 
 class ColumnChunk(Structure):
     """One column of one row group."""

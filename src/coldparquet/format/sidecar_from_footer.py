@@ -362,7 +362,7 @@ def _row_groups(footer: ParquetFooter, annotations: dict[int, str]) -> Sequence[
     with_counts = [not is_of_nested(annotations.get(index, "")) for index in range(len(footer.leaves))]
     borders: list[int] | None = None
     if leaves_out_dictionary_headers(footer.created_by):
-        starts = {_start(chunk) for row_group in footer.row_groups for chunk in row_group.chunks}
+        starts = {chunk.byte_range[0] for row_group in footer.row_groups for chunk in row_group.chunks}
         borders = sorted(starts | {footer.offset})
     specs = _RowGroupSpecs(footer, with_bounds, with_counts, borders)
     return specs if isinstance(footer.row_groups, RowGroupsOnDemand) else list(specs)
@@ -421,7 +421,7 @@ def _chunk(chunk: ColumnMetaData, use_bounds: bool, use_counts: bool, borders: S
         num_values=chunk.num_values,
         total_compressed=chunk.total_compressed_size if borders is None else _bytes_to_border(chunk, borders),
         dictionary_page_offset=None,
-        data_page_offset=_start(chunk),
+        data_page_offset=chunk.byte_range[0],
         null_count=statistics.null_count if statistics else None,
         distinct_count=statistics.distinct_count if statistics else None,
         min_value=bounds.min_value if bounds else None,
@@ -431,16 +431,11 @@ def _chunk(chunk: ColumnMetaData, use_bounds: bool, use_counts: bool, borders: S
     )
 
 
-def _start(chunk: ColumnMetaData) -> int:
-    dictionary = chunk.dictionary_page_offset
-    return dictionary if dictionary and 0 < dictionary < chunk.data_page_offset else chunk.data_page_offset
-
-
 def _bytes_to_border(chunk: ColumnMetaData, borders: Sequence[int]) -> int:
     """Return the length of a chunk that lacks no more than a header before the next chunk, or the footer, begins."""
-    start, length = _start(chunk), chunk.total_compressed_size
-    place = bisect_left(borders, start + length)
-    if length <= 0 or place == len(borders) or borders[place] - (start + length) > DICTIONARY_HEADER_BYTES:
+    (start, stop), length = chunk.byte_range, chunk.total_compressed_size
+    place = bisect_left(borders, stop)
+    if length <= 0 or place == len(borders) or borders[place] - stop > DICTIONARY_HEADER_BYTES:
         return length
     return borders[place] - start
 

@@ -169,7 +169,7 @@ def _check_order(
 
 def _check_place(new: ParquetFooter, old: FooterBytes, fragment: FooterBytes) -> int:
     """Check that the fragment's chunks are between the old file and the fragment's footer; return their start."""
-    ranges = [_chunk_range(chunk) for row_group in new.row_groups for chunk in row_group.chunks]
+    ranges = [chunk.byte_range for row_group in new.row_groups for chunk in row_group.chunks]
     # A fragment without chunks begins, and ends, with its footer.
     start = min((first for first, _ in ranges), default=fragment.offset)
     stop = max((last for _, last in ranges), default=fragment.offset)
@@ -181,12 +181,6 @@ def _check_place(new: ParquetFooter, old: FooterBytes, fragment: FooterBytes) ->
             fragment.path,
         )
     return start
-
-
-def _chunk_range(chunk: ColumnMetaData) -> tuple[int, int]:
-    dictionary = chunk.dictionary_page_offset
-    start = dictionary if dictionary and 0 < dictionary < chunk.data_page_offset else chunk.data_page_offset
-    return start, start + chunk.total_compressed_size
 
 
 def _dead_bytes(row_group: bytes, old: FooterBytes) -> int:
@@ -201,7 +195,7 @@ def _dead_bytes(row_group: bytes, old: FooterBytes) -> int:
     for chunk in chunks:
         if chunk.meta_data is None:
             raise InternalError("parse_footer let a column chunk without metadata pass", path=old.path)
-        pages.append(_chunk_range(chunk.meta_data))
+        pages.append(chunk.meta_data.byte_range)
         bloom_offset, bloom_bytes = chunk.meta_data.bloom_filter_offset, chunk.meta_data.bloom_filter_length
         if bloom_offset and bloom_bytes:
             blooms.append((bloom_offset, bloom_offset + bloom_bytes))
