@@ -13,6 +13,7 @@ from coldparquet.concurrency import background
 from coldparquet.decode.arrow import compute
 from coldparquet.spark.arrow_schema import arrow_schema_of
 from coldparquet.spark.conversion import to_spark
+from coldparquet.spark.early_plan import cost_in_ui
 from coldparquet.spark.errors import told_to_spark
 from coldparquet.spark.garbage import spare_garbage_collection
 from coldparquet.spark.planning import ScanOfTables
@@ -110,10 +111,15 @@ class AnswersReader(DataSourceReader):
 
 
 def _cost(scans: Sequence[Scan]) -> dict[str, int]:
-    """What was asked of the store, as :attr:`PlannedShares.cost` has it: nothing is left for tasks."""
-    dollars = [scan.stats.dollars for scan in scans]
-    priced = {} if None in dollars else {"nanodollars": round(sum(filter(None, dollars)) * 1e9)}
-    return {"planning_requests": sum(scan.stats.request_count for scan in scans), "requests": 0, "bytes": 0} | priced
+    """Return what was asked of the store: nothing is left for tasks."""
+    stats = [scan.stats for scan in scans]
+    dollars = [one.dollars for one in stats if one.dollars is not None]
+    return cost_in_ui(
+        planning_requests=sum(one.request_count for one in stats),
+        requests=0,
+        fetched_bytes=0,
+        dollars=sum(dollars) if len(dollars) == len(stats) else None,
+    )
 
 
 async def _answer(aggregate: Aggregate, scans: Sequence[Scan]) -> Any:

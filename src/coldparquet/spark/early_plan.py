@@ -21,6 +21,12 @@ _EARLY_PLAN_LASTS_S = 60
 state."""
 
 
+def cost_in_ui(*, planning_requests: int, requests: int, fetched_bytes: int, dollars: float | None) -> dict[str, int]:
+    """Return what Spark's UI shows, by the names of PlannedCost.java; no dollars where a price is not known."""
+    priced = {} if dollars is None else {"nanodollars": round(dollars * 1e9)}
+    return {"planning_requests": planning_requests, "requests": requests, "bytes": fetched_bytes} | priced
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedShares:
     """A plan, cut into the shares of tasks."""
@@ -32,8 +38,7 @@ class PlannedShares:
     fetched_bytes: int
     """What all tasks together will fetch."""
     cost: dict[str, int]
-    """What Spark's UI shows: requests for planning and for data, bytes of data, and billionths of dollars if all prices are
-    known. The names are those of PlannedCost.java."""
+    """Made by :func:`cost_in_ui`."""
 
     @classmethod
     def of(cls, shares: Sequence[Sequence[ScanPiece]], explanation: str, cost: dict[str, int]) -> Self:

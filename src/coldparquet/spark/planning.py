@@ -14,7 +14,7 @@ from coldparquet.errors import ColdParquetError, InvalidInputError, NotFoundErro
 from coldparquet.expressions.where import parse_predicate
 from coldparquet.plan.cost import dollars_of, metadata_dollars, prices_of, reads_by_class
 from coldparquet.plan.predicate import And, Predicate
-from coldparquet.spark.early_plan import BYTES_PER_TASK, EarlyPlan, PlannedShares, growing_shares, shares_of
+from coldparquet.spark.early_plan import BYTES_PER_TASK, EarlyPlan, PlannedShares, cost_in_ui, growing_shares, shares_of
 from coldparquet.spark.filters import ColumnMeanings
 from coldparquet.spark.tables import matching_tables, opened_tables, remember_load
 from coldparquet.spark.types import check_requested, spark_schema
@@ -163,19 +163,18 @@ class ScanOfTables:
 
 
 def _cost(plans: Sequence[ReadPlan]) -> dict[str, int]:
-    """What plans have cost and will cost, as :attr:`PlannedShares.cost` has it."""
-    dollars = [
-        part
-        for plan in plans
-        for prices in (prices_of(plan.options),)
-        for part in (dollars_of(reads_by_class(plan), prices), metadata_dollars(plan, prices))
-    ]
+    """Return what plans have cost and will cost."""
+    dollars = []
+    for plan in plans:
+        prices = prices_of(plan.options)
+        dollars += [dollars_of(reads_by_class(plan), prices), metadata_dollars(plan, prices)]
     is_priced = not any(part.unpriced_classes for part in dollars)
-    return {
-        "planning_requests": sum(len(plan.metadata_requests) for plan in plans),
-        "requests": sum(plan.request_count for plan in plans),
-        "bytes": sum(plan.bytes_fetched for plan in plans),
-    } | ({"nanodollars": round(sum(part.amount for part in dollars) * 1e9)} if is_priced else {})
+    return cost_in_ui(
+        planning_requests=sum(len(plan.metadata_requests) for plan in plans),
+        requests=sum(plan.request_count for plan in plans),
+        fetched_bytes=sum(plan.bytes_fetched for plan in plans),
+        dollars=sum(part.amount for part in dollars) if is_priced else None,
+    )
 
 
 async def schema_and_plan(options: SourceOptions) -> tuple[StructType, EarlyPlan | None]:

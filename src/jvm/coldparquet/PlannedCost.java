@@ -11,7 +11,7 @@ import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 
 /** What a plan costs, for Spark's UI: the driver says it, so that executors need none of these classes. */
 final class PlannedCost {
-    private static final CustomMetric[] ALL = {new PlanningRequests(), new Requests(), new Bytes(), new Dollars()};
+    private static final Planned[] ALL = {new PlanningRequests(), new Requests(), new Bytes(), new Dollars()};
 
     private PlannedCost() {}
 
@@ -33,35 +33,45 @@ final class PlannedCost {
 
     /** The values of a plan, as its first partition says them; those that it does not know are left out. */
     static CustomTaskMetric[] of(Map<?, ?> said) {
-        if (!(said.get("cost") instanceof Map<?, ?> cost)) return new CustomTaskMetric[0];
-        return Arrays.stream(ALL)
-            .map(CustomMetric::name)
-            .filter(name -> cost.get(name) instanceof Number)
-            .map(name -> new Value(name, ((Number) cost.get(name)).longValue()))
-            .toArray(CustomTaskMetric[]::new);
+        return known(said).map(metric -> new Value(metric.name(), metric.valueIn(said))).toArray(CustomTaskMetric[]::new);
     }
 
     /** The same in words, for EXPLAIN; nothing before the query has been planned. */
     static String text(Map<?, ?> said) {
-        if (!(said.get("cost") instanceof Map<?, ?> cost)) return "";
-        return Arrays.stream(ALL)
-            .filter(metric -> cost.get(metric.name()) instanceof Number)
-            .map(metric -> metric.description() + " " + metric.aggregateTaskMetrics(new long[] {((Number) cost.get(metric.name())).longValue()}))
-            .collect(Collectors.joining(", ", ", PlannedCost: [", "]"));
+        String each = known(said)
+            .map(metric -> metric.description() + " " + metric.aggregateTaskMetrics(new long[] {metric.valueIn(said)}))
+            .collect(Collectors.joining(", "));
+        return each.isEmpty() ? "" : ", PlannedCost: [" + each + "]";
+    }
+
+    private static Stream<Planned> known(Map<?, ?> said) {
+        return Arrays.stream(ALL).filter(metric -> metric.valueIn(said) != null);
     }
 
     private record Value(String name, long value) implements CustomTaskMetric {}
 
-    /** Spark makes these by their names, to show what it has kept. */
-    public static class PlanningRequests implements CustomMetric {
+    /** Spark makes those that extend it by their names, to show what it has kept. */
+    abstract static class Planned implements CustomMetric {
+        private final String name;
+        private final String description;
+
+        Planned(String name, String description) {
+            this.name = name;
+            this.description = description;
+        }
+
+        Long valueIn(Map<?, ?> said) {
+            return said.get("cost") instanceof Map<?, ?> cost && cost.get(name) instanceof Number value ? value.longValue() : null;
+        }
+
         @Override
         public String name() {
-            return "planning_requests";
+            return name;
         }
 
         @Override
         public String description() {
-            return "requests that were sent to plan";
+            return description;
         }
 
         @Override
@@ -70,39 +80,27 @@ final class PlannedCost {
         }
     }
 
-    public static final class Requests extends PlanningRequests {
-        @Override
-        public String name() {
-            return "requests";
-        }
-
-        @Override
-        public String description() {
-            return "planned requests for data";
+    public static final class PlanningRequests extends Planned {
+        public PlanningRequests() {
+            super("planning_requests", "requests that were sent to plan");
         }
     }
 
-    public static final class Bytes extends PlanningRequests {
-        @Override
-        public String name() {
-            return "bytes";
-        }
-
-        @Override
-        public String description() {
-            return "planned bytes of data";
+    public static final class Requests extends Planned {
+        public Requests() {
+            super("requests", "planned requests for data");
         }
     }
 
-    public static final class Dollars extends PlanningRequests {
-        @Override
-        public String name() {
-            return "nanodollars";
+    public static final class Bytes extends Planned {
+        public Bytes() {
+            super("bytes", "planned bytes of data");
         }
+    }
 
-        @Override
-        public String description() {
-            return "planned dollars";
+    public static final class Dollars extends Planned {
+        public Dollars() {
+            super("nanodollars", "planned dollars");
         }
 
         @Override
