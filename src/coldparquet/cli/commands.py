@@ -9,16 +9,17 @@ from textwrap import dedent, indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup
 
 from coldparquet import __version__
 from coldparquet.cli import question_commands, verbs
 from coldparquet.cli.failures import EXIT_CODES_TEXT, reported_failures, reported_usage
-from coldparquet.cli.flags import GOALS, Json
+from coldparquet.cli.flags import Json  # noqa: TC001 - typer reads annotations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from click.shell_completion import CompletionItem
 
 
 class _Help:
@@ -32,9 +33,8 @@ class _Help:
                 param.metavar = ""
             elif param.param_type_name == "argument":
                 param.display_type_rich = _no_type
-            elif "|" in (param.metavar or "") or param.name == "goal":
-                words = GOALS if param.name == "goal" else param.metavar.split("|")
-                param.shell_complete = partial(_beginning_so, words)
+            elif "|" in (param.metavar or ""):
+                param.shell_complete = partial(_beginning_so, param.metavar.split("|"))
         return params
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -51,6 +51,8 @@ def _no_type(ctx: Any) -> None:
 
 def _beginning_so(values: Sequence[str], _ctx: Any, incomplete: str) -> list[CompletionItem]:
     """Return the values that a shell may put in the place of what was typed."""
+    from click.shell_completion import CompletionItem
+
     return [CompletionItem(value) for value in values if value.startswith(incomplete)]
 
 

@@ -59,7 +59,7 @@ def _one_of(*words: str, instead: str = "") -> Callable[[str], str]:
     return parse
 
 
-GOALS = ("fast", "cheap", "few-requests", "few-bytes")
+_GOALS = ("fast", "cheap", "few-requests", "few-bytes")
 
 PricesFlag = Annotated[
     str | None,
@@ -114,7 +114,8 @@ class ReadFlags:
         str,
         typer.Option(
             metavar="GOAL",
-            parser=_one_of(*GOALS),
+            parser=_one_of(*_GOALS),
+            autocompletion=lambda: list(_GOALS),
             help="What coalescing requests aims at: fast, cheap, few-requests or few-bytes; explain compares them.",
             rich_help_panel=COST_PANEL,
         ),
