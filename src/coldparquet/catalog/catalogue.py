@@ -163,10 +163,8 @@ class Catalogue:
         index = self.file.index
         if index is None or location.sidecar_path is None or location.name not in index.entry_of:
             return False
-        packed, etag = (
-            index.sidecar_etags[index.entry_of[location.name]],
-            self._versions.lasting_etag(location.sidecar_path),
-        )
+        packed = index.sidecar_etags[index.entry_of[location.name]]
+        etag = self._versions.lasting_etag(location.sidecar_path)
         return etag is not None and packed is not None and etag != packed
 
     def has_version_of(self, location: PartitionLocation) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import Struct
 
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.partition_names import DAY_NS, HOUR_NS
+from coldparquet.format.partition_names import DAY_NS, HOUR_NS, day_start_ns
 from coldparquet.format.sidecar_from_footer import split_annotations
 from coldparquet.format.sidecar_header import ScratchpadEntry
 from coldparquet.format.sidecar_layout import Codec, PhysicalType, Repetition, column_flags
@@ -141,19 +141,20 @@ def key_value(kind: KeyKind, value: str | None) -> KeyValue:
 def stated_day_ns(keys: Sequence[KeyColumn]) -> tuple[int, int] | None:
     """Return the day or hour that keys name, in nanoseconds since 1970; None where they name none. Rows may be of other times."""
     numbers = {key.name.lower(): key.value for key in keys if key.kind is KeyKind.LONG and isinstance(key.value, int)}
-    day = next((key.value for key in keys if key.kind is KeyKind.DATE and isinstance(key.value, int)), None)
-    if day is None and {"year", "month", "day"} <= numbers.keys():
+    days = [key.value for key in keys if key.kind is KeyKind.DATE and isinstance(key.value, int)]
+    if days:
+        start_ns = days[0] * DAY_NS
+    elif {"year", "month", "day"} <= numbers.keys():
         try:
-            day = (date(numbers["year"], numbers["month"], numbers["day"]) - _EPOCH.date()).days
+            start_ns = day_start_ns(date(numbers["year"], numbers["month"], numbers["day"]).toordinal())
         except (ValueError, OverflowError):
             return None
-    if day is None:
+    else:
         return None
     hour = numbers.get("hour", -1)
     if not 0 <= hour <= _LAST_HOUR:
-        return day * DAY_NS, (day + 1) * DAY_NS
-    start_ns = day * DAY_NS + hour * HOUR_NS
-    return start_ns, start_ns + HOUR_NS
+        return start_ns, start_ns + DAY_NS
+    return start_ns + hour * HOUR_NS, start_ns + (hour + 1) * HOUR_NS
 
 
 def _parsed(kind: KeyKind, value: str) -> KeyValue:

@@ -401,10 +401,8 @@ def _wanted_whole(question: Question, partitions: Sequence[Partition]) -> dict[s
     snapshot = question.snapshot
     if not partitions or snapshot.store.label == LocalStore.label:
         return {}
-    names, keys = (
-        [one.name for one in partitions],
-        {key.name for key in partitions[0].location.keys},
-    )  # all have the same
+    names = [one.name for one in partitions]
+    keys = {key.name for key in partitions[0].location.keys}  # all have the same
     is_decided = all(column.name in keys for column in question.predicate_columns)
     if not question.expects_data:
         return dict.fromkeys(names, False) if is_decided else {}
