@@ -119,7 +119,8 @@ async def test_a_timeout_loses_no_rows(store: MemoryStore) -> None:
 
 async def test_consumers_of_one_stream_share_its_batches(store: MemoryStore) -> None:
     slow = LatencyStore(store, first_byte_s=0.01)
-    async with cp.open_table("t", store=slow) as table, table.scan(["x"]).batches() as batches:
+    options = cp.ReadOptions(batch_rows=ROWS // ROW_GROUPS)
+    async with cp.open_table("t", store=slow, options=options) as table, table.scan(["x"]).batches() as batches:
         several = await asyncio.gather(*(batches.next_batch() for _ in range(ROW_GROUPS + 2)))
     xs = [x for batch in several if batch is not None for x in batch.column("x").to_pylist()]
     assert xs == list(range(ROWS))

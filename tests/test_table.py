@@ -413,7 +413,7 @@ def test_other_libraries_take_a_scan_as_it_is(partition_path: Path) -> None:
 
 
 def test_leaving_the_loop_early_is_fine(partition_path: Path) -> None:
-    with cp.sync.open_partition(partition_path) as table:
+    with cp.sync.open_partition(partition_path, options=cp.ReadOptions(batch_rows=100)) as table:
         batches = table.scan().batches()
         assert next(batches).num_rows == 100
         batches.close()
@@ -421,7 +421,7 @@ def test_leaving_the_loop_early_is_fine(partition_path: Path) -> None:
 
 
 def test_batches_in_a_with_block(partition_path: Path) -> None:
-    with cp.sync.open_partition(partition_path) as table:
+    with cp.sync.open_partition(partition_path, options=cp.ReadOptions(batch_rows=100)) as table:
         with table.scan().batches() as batches:
             assert next(batches).num_rows == 100
             assert sum(batch.num_rows for batch in batches) == 900

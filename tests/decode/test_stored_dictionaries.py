@@ -115,7 +115,7 @@ def test_an_index_without_entry_is_damage(index: int) -> None:
     indices = pa.array([0, index, None], pa.int32())
     array: Any = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]), safe=False)
     with pytest.raises(FormatError, match=r"column 'text': .* out of bounds: .*should be in \[0, 1\]"):
-        is_as_stored(pa.chunked_array([array]), 2, LABEL)
+        is_as_stored(pa.chunked_array([array]), [2], [len(array)], LABEL)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldparquet.decode.arrow import arrow_type, mask_to_arrow, most_expanded_bytes
+from coldparquet.decode.arrow import DICTIONARY_TYPE, arrow_type, mask_to_arrow, most_expanded_bytes
 from coldparquet.decode.dictionaries import (
     SEPARABLE_CODECS,
     decode_dictionary_chunk,
@@ -232,11 +232,13 @@ class FetchedColumns:
         self._columns = [read.data.columns[column] for column in read.columns]
         self._leaves = [leaf_of(column) for column in self._columns]
         self._codecs: list[int] = read.chunks["codec"].tolist()
+        self._width = read.columns_per_row_group
+        self._row_groups = read.by_row_group
         self.labels = [
             ChunkLabel(path=read.data.path, row_group=read.row_group, columns=(column.name,))
             for column in self._columns
         ]
-        """Each column, for error messages."""
+        """Each chunk, for error messages."""
 
     def decode(self, *, text: TextAs, known: Mapping[int | None, pa.Array[Any]]) -> dict[int, pa.ChunkedArray[Any]]:
         """Decode every column; the result has their numbers, of nested ones those of their first leaves."""
@@ -246,7 +248,7 @@ class FetchedColumns:
         decoded: dict[int, pa.ChunkedArray[Any]] = {}
         for file_index, file in enumerate(self._buffer.files):
             decoded |= self._decode_file(file_index, file, text, known)
-        for position, rows in enumerate(self._read.column_rows):
+        for position, rows in enumerate(self._read.column_rows[: self._width]):
             if position not in decoded and self._columns[position].part_of is None:
                 decoded[position] = self._decode_lists(position, rows)
         return {self._read.columns[position]: array for position, array in decoded.items()}
@@ -263,15 +265,23 @@ class FetchedColumns:
                 position = column.position
                 if is_boundless(self._codecs[position]) and may_decompress_to(column.length_bytes, self._most_bytes):
                     label, pages = self.labels[position], self._pages(column)
-                    check_decompressed_size(pages, self._most_bytes, label, row_count=held_rows)
-                self._check_value_bytes(column, held_rows, self._most_bytes)
-        arrays = self._decode_columns(file_index, held_rows, text, known)
+                    check_decompressed_size(pages, self._most_bytes, label, row_count=self._held_rows(file, column))
+                self._check_value_bytes(column, self._held_rows(file, column), self._most_bytes)
+        arrays = self._decode_columns(file_index, text, known)
         for position, array in arrays.items():
             if len(array) != held_rows:
                 message = f"holds {len(array)} rows, expected {held_rows}"
                 raise self.labels[position].damaged(message, field="row_count")
         positions = rows_within(self._read.selection, file.rows)
         return dict(zip(arrays, select_rows(list(arrays.values()), positions, held_rows=held_rows), strict=True))
+
+    def _held_rows(self, file: VirtualFile, column: VirtualColumn) -> int:
+        """Return the number of rows in the fetched pages of a chunk."""
+        return (
+            self._row_groups[column.position // self._width].row_group_rows
+            if file.rows is None
+            else file.rows.row_count
+        )
 
     def _check_value_bytes(self, column: VirtualColumn, row_count: int, most_bytes: int) -> None:
         """Refuse pages of few bytes whose values would exceed the memory limit."""
@@ -335,52 +345,76 @@ class FetchedColumns:
         return pa.types.is_dictionary(type_) or self._most_bytes is not None
 
     def _decode_columns(
-        self, file_index: int, row_count: int, text: TextAs, known: Mapping[int | None, pa.Array[Any]]
+        self, file_index: int, text: TextAs, known: Mapping[int | None, pa.Array[Any]]
     ) -> dict[int, pa.ChunkedArray[Any]]:
         """Decode the columns of one file with pyarrow, all at once, except text whose dictionary it could get wrong."""
+        file = self._buffer.files[file_index]
         arrays: dict[int, pa.ChunkedArray[Any]] = {}
-        entry_counts: dict[VirtualColumn, int] = {}
-        for column in self._buffer.files[file_index].columns:
+        entry_counts: dict[VirtualColumn, list[int]] = {}
+        columns = [column for column in file.columns if column.position < self._width]
+        for column in columns:
             if not self._may_stay_dictionary(column, text):
                 continue
             strings = known.get(self._read.columns[column.position])
-            entry_count = None
-            if strings is None:
-                codec = self._codecs[column.position]
-                entry_count = distinct_entries(self._pages(column), codec, row_count=row_count)
-            if entry_count is not None:
-                entry_counts[column] = entry_count
-            elif self._is_to_be_dictionary(column, row_count, text):
-                array = self._take_apart(column, row_count, strings)
+            counts = None if strings is not None else self._distinct_entries(file, column)
+            if counts is not None:
+                entry_counts[column] = counts
+            elif any(
+                self._is_to_be_dictionary(chunk, self._held_rows(file, chunk), text)
+                for chunk in self._chunks(file, column)
+            ):
+                array = self._take_apart(file, column, strings)
                 if array is not None:
                     arrays[column.position] = array
         others = [
             column
-            for column in self._buffer.files[file_index].columns
+            for column in columns
             if column.position not in arrays and self._columns[column.position].part_of is None
         ]
         arrays |= self._decode_values(file_index, others, as_dictionary=[column.name for column in entry_counts])
-        for column, entry_count in entry_counts.items():
-            if not is_as_stored(arrays[column.position], entry_count, self.labels[column.position]):
-                array = self._take_apart(column, row_count, None)
+        for column, counts in entry_counts.items():
+            rows = [self._held_rows(file, chunk) for chunk in self._chunks(file, column)]
+            if not is_as_stored(arrays[column.position], counts, rows, self.labels[column.position]):
+                array = self._take_apart(file, column, None)
                 if array is None:
                     raise InternalError("a dictionary and its indices were not taken apart")
                 arrays[column.position] = array
         return arrays
 
+    def _chunks(self, file: VirtualFile, column: VirtualColumn) -> list[VirtualColumn]:
+        """Return the chunks of a column, one for each row group of a file."""
+        return [chunk for chunk in file.columns if chunk.position % self._width == column.position]
+
+    def _distinct_entries(self, file: VirtualFile, column: VirtualColumn) -> list[int] | None:
+        """Return the number of entries in each dictionary of a column if pyarrow may read all of them itself."""
+        counts = []
+        for chunk in self._chunks(file, column):
+            codec, row_count = self._codecs[chunk.position], self._held_rows(file, chunk)
+            count = distinct_entries(self._pages(chunk), codec, row_count=row_count)
+            if count is None:
+                return None
+            counts.append(count)
+        return counts
+
     def _take_apart(
-        self, column: VirtualColumn, row_count: int, known: pa.Array[Any] | None
+        self, file: VirtualFile, column: VirtualColumn, known: pa.Array[Any] | None
     ) -> pa.ChunkedArray[Any] | None:
-        return decode_dictionary_chunk(
-            self._pages(column),
-            codec=self._codecs[column.position],
-            created_by=self._read.data.created_by,
-            row_count=row_count,
-            max_def_level=self._leaves[column.position].max_def_level,
-            label=self.labels[column.position],
-            known=known,
-            check_page_checksums=self._check_page_checksums,
-        )
+        arrays: list[Any] = []
+        for chunk in self._chunks(file, column):
+            array = decode_dictionary_chunk(
+                self._pages(chunk),
+                codec=self._codecs[chunk.position],
+                created_by=self._read.data.created_by,
+                row_count=self._held_rows(file, chunk),
+                max_def_level=self._leaves[chunk.position].max_def_level,
+                label=self.labels[chunk.position],
+                known=known,
+                check_page_checksums=self._check_page_checksums,
+            )
+            if array is None:
+                return None
+            arrays += array.chunks
+        return pa.chunked_array(arrays, type=DICTIONARY_TYPE)
 
     def _decode_values(
         self, file_index: int, columns: Sequence[VirtualColumn], *, as_dictionary: Sequence[str]
@@ -393,7 +427,12 @@ class FetchedColumns:
         int96 = {column.name: self.labels[column.position] for column in columns if self._holds_int96(column.position)}
         if int96:
             in_seconds = read_columns(
-                file, int96, end_beside=end_beside, int96_unit="s", check_page_checksums=self._check_page_checksums
+                file,
+                int96,
+                end_beside=end_beside,
+                int96_unit="s",
+                check_page_checksums=self._check_page_checksums,
+                row_group_count=len(self._row_groups),
             )
             for seconds, label in zip(in_seconds, int96.values(), strict=True):
                 _check_int96_range(seconds, label)
@@ -403,6 +442,7 @@ class FetchedColumns:
             end_beside=end_beside,
             as_dictionary=as_dictionary,
             check_page_checksums=self._check_page_checksums,
+            row_group_count=len(self._row_groups),
         )
         return dict(zip((column.position for column in columns), arrays, strict=True))
 

@@ -461,11 +461,18 @@ def distinct_entries(pages: bytes, codec: int, *, row_count: int) -> int | None:
     return None if _may_have_empty_entry(pages, parts.dictionary, codec) else count_entries(parts.dictionary)
 
 
-def is_as_stored(array: pa.ChunkedArray[Any], entry_count: int, label: ChunkLabel) -> bool:
-    """Tell whether pyarrow read what was written."""
-    chunks: list[Any] = array.chunks
-    if array.type != DICTIONARY_TYPE or any(len(chunk.dictionary) != entry_count for chunk in chunks):
+def is_as_stored(
+    array: pa.ChunkedArray[Any], entry_counts: Sequence[int], row_counts: Sequence[int], label: ChunkLabel
+) -> bool:
+    """Tell whether pyarrow read what was written: entries of dictionaries, and rows, per row group."""
+    if array.type != DICTIONARY_TYPE:
         return False
+    first_row = 0
+    for entry_count, row_count in zip(entry_counts, row_counts, strict=True):
+        chunks: list[Any] = array.slice(first_row, row_count).chunks
+        if any(len(chunk.dictionary) != entry_count for chunk in chunks):
+            return False
+        first_row += row_count
     check_values(array, label)
     return True
 

@@ -76,8 +76,10 @@ def read_columns(  # noqa: PLR0913 - one file, and what is to become of its colu
     int96_unit: Literal["s", "ns"] = "ns",
     as_dictionary: Sequence[str] = (),
     check_page_checksums: bool,
+    row_group_count: int = 1,
 ) -> list[pa.ChunkedArray[Any]]:
     """Decode columns of a virtual file, on the calling thread."""
+    row_groups = list(range(row_group_count))
     try:
         parquet = pq.ParquetFile(
             pa.BufferReader(file),
@@ -93,17 +95,17 @@ def read_columns(  # noqa: PLR0913 - one file, and what is to become of its colu
     names = list(labels)
     try:
         # Arrow's threads share the columns: the end of a read waits for few row groups, not for one per processor.
-        table = parquet.read_row_group(
-            0, columns=names, use_threads=len(names) > 1 and file.size >= _LEAST_BYTES_FOR_THREADS
+        table = parquet.read_row_groups(
+            row_groups, columns=names, use_threads=len(names) > 1 and file.size >= _LEAST_BYTES_FOR_THREADS
         )
         return [table.column(name) for name in names]
     except (pa.ArrowException, OSError):
-        return [_read_column(parquet, name, label) for name, label in labels.items()]
+        return [_read_column(parquet, row_groups, name, label) for name, label in labels.items()]
 
 
-def _read_column(parquet: pq.ParquetFile, name: str, label: ChunkLabel) -> pa.ChunkedArray[Any]:
+def _read_column(parquet: pq.ParquetFile, row_groups: list[int], name: str, label: ChunkLabel) -> pa.ChunkedArray[Any]:
     try:
-        return parquet.read_row_group(0, columns=[name], use_threads=False).column(name)
+        return parquet.read_row_groups(row_groups, columns=[name], use_threads=False).column(name)
     except (pa.ArrowException, OSError) as error:
         raise _translated(error, label) from error
 

@@ -8,11 +8,12 @@ from coldparquet.decode.arrow import TextAs
 from coldparquet.decode.native import decode_native_rows
 from coldparquet.decode.row_group import decode_row_group
 from coldparquet.decode.virtual_file import PlacedBuffer, ReadFiles, RowGroupInPlace, new_row_group_buffer
-from coldparquet.errors import InternalError
+from coldparquet.errors import ColdParquetError, InternalError
+from coldparquet.format.parquet_footer import PARQUET_MAGIC
 from coldparquet.plan.choices import made_row_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -46,15 +47,35 @@ def decode_read(
         return decode_native_rows(buffer.bytes(), read, columns, text=text)
     if not isinstance(buffer, ReadFiles):
         raise InternalError("a row group is decoded from a buffer of another kind")
-    return decode_row_group(
-        buffer,
-        read,
-        columns,
-        text=text,
-        check_page_checksums=options.check_page_checksums,
-        symbols=symbols,
-        most_bytes=options.memory_limit_bytes,
-    )
+
+    def decoded(buffer: ReadFiles, read: Read) -> pa.Table:
+        return decode_row_group(
+            buffer,
+            read,
+            columns,
+            text=text,
+            check_page_checksums=options.check_page_checksums,
+            symbols=symbols,
+            most_bytes=options.memory_limit_bytes,
+        )
+
+    try:
+        return decoded(buffer, read)
+    except ColdParquetError:
+        for of_one, one in _one_by_one(buffer, read):
+            decoded(of_one, one)  # its error names the row group
+        raise
+
+
+def _one_by_one(buffer: ReadFiles, read: Read) -> Iterator[tuple[ReadFiles, Read]]:
+    """Take apart the bytes of joined reads, which follow one another in the buffer."""
+    content = buffer.bytes()
+    begin = len(PARQUET_MAGIC)
+    for one in read.joined:
+        of_one = new_row_group_buffer(one)
+        of_one.place(len(PARQUET_MAGIC), content[begin : begin + one.bytes_wanted])
+        begin += one.bytes_wanted
+        yield of_one, one
 
 
 def decoded_bytes(read: Read) -> int:

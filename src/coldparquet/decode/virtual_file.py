@@ -132,7 +132,7 @@ CODECS = tuple(codec.name.lower() for codec in Codec)
 
 
 class VirtualColumn(Struct, frozen=True, kw_only=True):
-    """One column of a virtual file."""
+    """One chunk of a column of a virtual file."""
 
     position: int
     """Its position in ``Read.columns``."""
@@ -147,6 +147,7 @@ class VirtualFile(Struct, frozen=True, kw_only=True):
     """One of the files in a buffer."""
 
     columns: tuple[VirtualColumn, ...]
+    """Its chunks, of one row group after the other."""
     rows: RowSelection | None
     """Rows of the row group in its pages; None for all."""
     end: bytes
@@ -234,6 +235,8 @@ def leaf_of(column: StoredColumn) -> LeafSpec:
 
 def _files(read: Read, starts: Sequence[int], lengths: Sequence[int]) -> list[VirtualFile]:
     """Describe the files of one read, whose columns begin at ``starts``."""
+    row_groups = read.by_row_group
+    width = read.columns_per_row_group
     groups: list[tuple[RowSelection | None, list[int]]] = []
     stored = [read.data.columns[column] for column in read.columns]
     leaves = [leaf_of(column) for column in stored]
@@ -254,12 +257,15 @@ def _files(read: Read, starts: Sequence[int], lengths: Sequence[int]) -> list[Vi
             )
             for position in positions
         )
-        chunks = [_virtual_chunk(read, rows, column) for column in columns]
-        row_count = read.row_group_rows if rows is None else rows.row_count
-        row_group = VirtualRowGroup(row_count=row_count, chunks=chunks)
-        footer = encode_footer(
-            [leaves[position] for position in positions], [row_group], created_by=read.data.created_by
-        )
+        in_file = [
+            VirtualRowGroup(
+                row_count=row_group.row_group_rows if rows is None else rows.row_count,
+                chunks=[_virtual_chunk(read, rows, column) for column in columns if column.position // width == index],
+            )
+            for index, row_group in enumerate(row_groups)
+        ]
+        leaves_of_file = [leaves[position] for position in positions if position < width]
+        footer = encode_footer(leaves_of_file, in_file, created_by=read.data.created_by)
         files.append(VirtualFile(columns=columns, rows=rows, end=frame_footer(footer)))
     return files
 

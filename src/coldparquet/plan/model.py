@@ -205,6 +205,19 @@ class Read(Struct, frozen=True, kw_only=True, eq=False):
     deferred: Read | None = None
     """Columns of the result that are fetched only once the predicate's columns show which rows remain (late
     materialisation). This read selects the same rows, and defers nothing itself."""
+    joined: tuple[Read, ...] = ()
+    """The reads of small neighbouring row groups that this one takes the place of: see ``join_small_reads``. Its columns and
+    pieces are theirs, one read after the other."""
+
+    @property
+    def by_row_group(self) -> tuple[Read, ...]:
+        """The reads of single row groups that this one consists of: itself, or those that it joins."""
+        return self.joined or (self,)
+
+    @property
+    def columns_per_row_group(self) -> int:
+        """Number of columns with bytes to fetch in each of :attr:`by_row_group`."""
+        return len(self.columns) // max(len(self.joined), 1)
 
     @property
     def row_count(self) -> int:

@@ -3,6 +3,8 @@
 Each function takes a read, of whole chunks from ``prune_row_groups`` or already cut, and returns a smaller one. There
 are cuts for pruned pages, for the first or last rows, for a run of rows that fits memory, and for deferred columns:
 these wait until the predicate's columns show which rows remain.
+
+Small row groups that are read whole are joined, so that a file of many is decoded in few steps.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from msgspec import Struct
 
 from coldparquet.errors import InternalError
 from coldparquet.format.types import distinct_values
+from coldparquet.options import KIB
 from coldparquet.plan.selection import RowSelection, selections_of
 from coldparquet.records import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from coldparquet.format.pages import PartitionPages
     from coldparquet.plan.bounds import BoolArray, IntArray
@@ -312,3 +315,73 @@ def _borders(costs: _PageCosts, selection: RowSelection, max_bytes: int) -> list
         furthest = int(np.searchsorted(begun, ended[chosen[-1]] + budget_bytes, side="right")) - 1
         chosen.append(max(furthest, chosen[-1] + 1))
     return [int(border) for border in borders[chosen]]
+
+
+_MOST_JOINED_ROWS = 1 << 16
+_MOST_JOINED_BYTES = 512 * KIB
+"""Larger row groups take longer to decode than the steps around it, which take a millisecond for each. They may also stay
+inside their answer, which joined ones never do."""
+
+_MOST_JOINED_SHARE = 1 / 64
+"""Of the memory limit, for the decoded bytes of joined reads."""
+
+
+def join_small_reads(reads: Sequence[Read], *, memory_limit_bytes: int) -> tuple[Read, ...]:
+    """Join the reads of small neighbouring row groups of one partition that are read whole, and in the same way.
+
+    A joined read is fetched and decoded at once, in the order of its rows.
+    """
+    runs: list[list[Read]] = []
+    rows = wanted_bytes = decoded_bytes = 0
+    for read in reads:
+        sizes = read.row_count, read.bytes_wanted, int(read.chunks["decoded_bytes"].sum())
+        rows, wanted_bytes, decoded_bytes = rows + sizes[0], wanted_bytes + sizes[1], decoded_bytes + sizes[2]
+        is_small = rows <= _MOST_JOINED_ROWS and wanted_bytes <= _MOST_JOINED_BYTES
+        if (
+            is_small
+            and decoded_bytes <= memory_limit_bytes * _MOST_JOINED_SHARE
+            and runs
+            and _may_follow(runs[-1][-1], read)
+        ):
+            runs[-1].append(read)
+        else:
+            runs.append([read])
+            rows, wanted_bytes, decoded_bytes = sizes
+    return tuple(run[0] if len(run) == 1 else _joined(run) for run in runs)
+
+
+def _may_follow(before: Read, read: Read) -> bool:
+    return (
+        _is_read_whole(before)
+        and _is_read_whole(read)
+        and before.piece_stops[-1] <= read.piece_starts[0]
+        and before.columns == read.columns
+        and (before.made_columns, before.made_values) == (read.made_columns, read.made_values)
+        and before.all_rows_match == read.all_rows_match
+    )
+
+
+def _is_read_whole(read: Read) -> bool:
+    """Tell whether the chunks of a read are fetched whole, each in one piece, in the order of the file."""
+    return (
+        read.data.decoder == "parquet"
+        and read.selection is None
+        and read.deferred is None
+        and len(read.columns) > 0
+        and all(rows is None for rows in read.column_rows)
+        and bool((read.piece_stops[:-1] <= read.piece_starts[1:]).all())
+    )
+
+
+def _joined(reads: Sequence[Read]) -> Read:
+    return replace(
+        reads[0],
+        row_group_rows=sum(read.row_group_rows for read in reads),
+        columns=reads[0].columns * len(reads),
+        column_rows=reads[0].column_rows * len(reads),
+        chunks=np.concatenate([read.chunks for read in reads]),
+        piece_columns=np.arange(len(reads[0].columns) * len(reads)),
+        piece_starts=np.concatenate([read.piece_starts for read in reads]),
+        piece_stops=np.concatenate([read.piece_stops for read in reads]),
+        joined=tuple(reads),
+    )

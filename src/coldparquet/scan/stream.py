@@ -32,6 +32,7 @@ from coldparquet.decode.arrow import (
 from coldparquet.decode.expansion import check_expanded_size
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import MIB
+from coldparquet.plan.reads import join_small_reads
 from coldparquet.scan.arriving import PartitionFetches
 from coldparquet.scan.known_symbols import shared_dictionaries
 from coldparquet.scan.memory import DecodedSizes, Quota
@@ -83,6 +84,7 @@ class BatchStream:
         activity: What the stream is charged to while it is open; None if it is part of a larger activity.
         slow_start: Whether to fetch the first row group alone, and with each that is consumed four times as many as
             before: the consumer may stop early.
+        by_row_group: Whether each row group is decoded by itself: by default, small neighbouring ones are joined.
         hint: Is told at the end if there were no rows.
         progress: Whether to show how much has been fetched.
     """
@@ -95,6 +97,7 @@ class BatchStream:
         executor: Executor,
         activity: ScanActivity | None = None,
         slow_start: bool = False,
+        by_row_group: bool = False,
         hint: HintIfEmpty | None = None,
         progress: bool = False,
     ) -> None:
@@ -102,6 +105,7 @@ class BatchStream:
         self._hint = hint
         self._row_count = 0
         self._slow_start = slow_start
+        self._by_row_group = by_row_group
         self._shows_progress = progress
         self._activity = activity
         self._store = store
@@ -190,7 +194,7 @@ class BatchStream:
             return batch if self._batches else self._last(batch)
 
     async def next_row_group(self) -> pa.Table | None:
-        """Return the rows of the next row group, possibly none; None after the last one.
+        """Return the rows of the next row group, or joined row groups, possibly none; None after the last one.
 
         Raises what :meth:`next_batch` raises. Also BudgetExceededError if text is small while dictionary-encoded, but
         far larger than the memory limit as plain strings.
@@ -317,12 +321,14 @@ class BatchStream:
 
     def _works(self) -> Iterator[RowGroupWork]:
         """Make the work of one row group after the other, each shortly before it starts."""
-        plan = self._planned.plan
+        question, plan = self._planned.question, self._planned.plan
         ranks = count()
         for index in range(len(plan.partitions)):
             if reads := plan.row_groups_of(index):
                 # The size of the second stage is known when the first ends; the plan holds an upper bound of it.
                 requests = [request for request in plan.requests_of(index) if request.stage == 1]
+                if question.limit is None and not self._slow_start and not self._by_row_group:
+                    reads = join_small_reads(reads, memory_limit_bytes=question.options.memory_limit_bytes)
                 fetches = PartitionFetches(requests, reads, self._means.fetched)
                 for position, read in enumerate(reads):
                     yield RowGroupWork(read, next(ranks), self._means, fetches, position)

@@ -164,7 +164,7 @@ async def read_each(planned: PlannedScan, executor: Executor, take: Callable[[in
 
     loop = asyncio.get_running_loop()
     store = planned.question.snapshot.store
-    async with BatchStream(partial(admit, planned), store=store, executor=executor) as stream:
+    async with BatchStream(partial(admit, planned), store=store, executor=executor, by_row_group=True) as stream:
         for position in range(len(planned.plan.row_groups)):
             rows = await stream.next_row_group()
             if rows is None:
