@@ -124,9 +124,13 @@ class BackgroundLoop:
     def is_here(self) -> bool:
         """Tell whether the caller runs in this loop."""
         try:
-            return asyncio.get_running_loop() is self._loop and self._process_id == os.getpid()
+            return self.runs(asyncio.get_running_loop())
         except RuntimeError:
             return False
+
+    def runs(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Tell whether a loop is this one, and runs."""
+        return loop is self._loop and self._process_id == os.getpid()
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:

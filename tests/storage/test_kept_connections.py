@@ -1,4 +1,4 @@
-"""Connections of blocking calls stay open between tables; those of other loops are closed with their store."""
+"""Connections stay open between tables of one event loop, and are closed with the loop."""
 
 from __future__ import annotations
 
@@ -73,12 +73,31 @@ def test_a_connection_that_the_server_has_closed_is_made_again(tmp_path: Path) -
     http.close_kept_sessions()
 
 
-def test_other_loops_leave_nothing_open(server: ColdStoreServer, connections: list[str]) -> None:
+def test_tables_of_one_loop_share_connections_and_the_loop_closes_them(
+    server: ColdStoreServer, connections: list[str]
+) -> None:
+    async def read_twice() -> None:
+        for _ in range(2):
+            assert await read(server) == b"01234"
+
     for _ in range(3):
-        assert asyncio.run(read(server)) == b"01234"
+        asyncio.run(read_twice())
         gc.collect()
+        assert http._kept_sessions == {}
     assert connections == ["created"] * 3
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the sockets of transports that such a loop does not close
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_loop_that_closes_nothing_leaves_nothing_for_long(server: ColdStoreServer) -> None:
+    for _ in range(3):
+        loop = asyncio.new_event_loop()
+        assert loop.run_until_complete(read(server)) == b"01234"
+        loop.close()
+        assert len(http._kept_sessions) == 1
+    http.close_kept_sessions()
     assert http._kept_sessions == {}
+    gc.collect()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -92,18 +111,26 @@ def test_a_forked_child_makes_connections_of_its_own(server: ColdStoreServer) ->
     assert cps.run(read(server)) == b"01234"
 
 
-def test_a_process_ends_without_a_word_about_them(server: ColdStoreServer) -> None:
+@pytest.mark.parametrize(
+    ("end", "warnings"),
+    [
+        ("cps.run(read())", "always::ResourceWarning"),
+        ("asyncio.run(read())", "always::ResourceWarning"),
+        ("asyncio.new_event_loop().run_until_complete(read())", ""),
+    ],
+)
+def test_a_process_ends_without_a_word_about_them(server: ColdStoreServer, end: str, warnings: str) -> None:
     script = (
-        "import coldparquet.sync as cps; from coldparquet.storage.s3.store import S3Store;"
+        "import asyncio; import coldparquet.sync as cps; from coldparquet.storage.s3.store import S3Store;"
         "from coldparquet_testing.store_contract import request_for; from coldparquet.ranges import ByteRange\n"
         "async def read():\n"
         f"    store = S3Store(storage_options={server.storage_options!r})\n"
         "    print((await store.get(request_for('bucket/key', ByteRange(0, 5)))).data)\n"
         "    await store.aclose()\n"
-        "cps.run(read())\n"
+        f"{end}\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-W", "always::ResourceWarning", "-c", script],
+        [sys.executable, *(["-W", warnings] if warnings else []), "-c", script],
         capture_output=True,
         text=True,
         timeout=60,

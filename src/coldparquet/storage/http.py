@@ -43,7 +43,7 @@ from coldparquet.storage.requests import FetchedRange, RangeRequest, StoredCheck
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from coldparquet.options import StoreOptions
     from coldparquet.storage.base import Answer
@@ -309,6 +309,7 @@ class HttpClient:
         label: Which store it is, for the error of a request from another event loop.
         store_options: How long a connection and a silence may take.
         class_header: Where answers tell the storage class of an object; None where they do not.
+        owns_sessions: Whether the sessions are closed with the client; those of :func:`plain_session` are for others, too.
     """
 
     def __init__(
@@ -318,11 +319,13 @@ class HttpClient:
         label: str,
         store_options: StoreOptions,
         class_header: str | None = None,
+        owns_sessions: bool = True,
     ) -> None:
         self._make_session = make_session
         self._label = label
         self._store_options = store_options
         self._class_header = class_header
+        self._owns_sessions = owns_sessions
         self._opening = asyncio.Lock()
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -331,7 +334,7 @@ class HttpClient:
         """Close the connections. Calling it twice is fine; the next request opens new ones."""
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
-            if session not in _kept_sessions.values():
+            if self._owns_sessions:
                 await session.close()
 
     def timeout(self, call: HttpCall) -> aiohttp.ClientTimeout:
@@ -398,10 +401,18 @@ class HttpClient:
         return self._sessions[is_hedge]
 
 
-_kept_sessions: dict[tuple[object, ...], aiohttp.ClientSession] = {}
-"""Those of the loop of blocking calls, by trust and use. aiohttp closes their connections after 15 idle seconds."""
+class _LoopSessions(Struct):
+    """The sessions of one event loop, which its stores share. aiohttp closes their connections after 15 idle seconds."""
 
-_sessions_of_parent = list[aiohttp.ClientSession]()
+    by_use: dict[tuple[object, bool], aiohttp.ClientSession]
+    """By trust, and by whether they are for second requests."""
+    end: AsyncGenerator[None]
+    """Closes them when it is closed."""
+
+
+_kept_sessions: dict[asyncio.AbstractEventLoop, _LoopSessions] = {}
+
+_sessions_of_parent = list[_LoopSessions]()
 """Those that a forked child inherits: closing them, as the last reference to them does, would disturb the parent."""
 
 
@@ -414,35 +425,51 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_to_parent)
 
 
-def plain_session(tls: bool | ssl.SSLContext, *, is_hedge: bool) -> aiohttp.ClientSession:
-    """Return a session that knows nothing of who asks.
-
-    In the loop of blocking calls it is the same for all stores, and stays open between them; in other loops, which end, each
-    store has its own.
-    """
-    is_kept = background.is_here()
-    session = _kept_sessions.get((tls, is_hedge)) if is_kept else None
+async def plain_session(tls: bool | ssl.SSLContext, *, is_hedge: bool) -> aiohttp.ClientSession:
+    """Return a session that knows nothing of who asks: the same for all stores of an event loop, open until the loop ends."""
+    sessions = await _sessions_of_loop()
+    session = sessions.get((tls, is_hedge))
     if session is None or session.closed:
-        session = aiohttp.ClientSession(
+        session = sessions[tls, is_hedge] = aiohttp.ClientSession(
             connector=connector(tls),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=READ_BUFFER_BYTES,
         )
-    if is_kept:
-        _kept_sessions[tls, is_hedge] = session
     return session
 
 
+async def _sessions_of_loop() -> dict[tuple[object, bool], aiohttp.ClientSession]:
+    loop = asyncio.get_running_loop()
+    if loop not in _kept_sessions:
+        for ended in [other for other in _kept_sessions if other.is_closed()]:
+            await _kept_sessions[ended].end.aclose()
+        sessions: dict[tuple[object, bool], aiohttp.ClientSession] = {}
+        # asyncio.run closes the asynchronous generators that were begun in its loop, and so the sessions in time.
+        kept = _kept_sessions[loop] = _LoopSessions(sessions, _closing_at_end(sessions))
+        await anext(kept.end)
+    return _kept_sessions[loop].by_use
+
+
+async def _closing_at_end(sessions: Mapping[Any, aiohttp.ClientSession]) -> AsyncGenerator[None]:
+    loop = asyncio.get_running_loop()
+    try:
+        yield
+    finally:
+        _kept_sessions.pop(loop, None)
+        for session in sessions.values():
+            await session.close()
+
+
 def close_kept_sessions() -> None:
-    """Close the connections that blocking calls have left open. The next call opens new ones."""
-    if _kept_sessions:
-        background.run(_close([_kept_sessions.pop(key) for key in tuple(_kept_sessions)]))
-
-
-async def _close(sessions: Iterable[aiohttp.ClientSession]) -> None:
-    for session in sessions:
-        await session.close()
+    """Close the connections of blocking calls, and of loops that ended without closing them. The next call opens new ones."""
+    for loop, kept in tuple(_kept_sessions.items()):
+        if background.runs(loop):
+            background.run(kept.end.aclose())
+        elif loop.is_closed():
+            asyncio.run(kept.end.aclose())
+        elif not loop.is_running():
+            loop.run_until_complete(kept.end.aclose())
 
 
 atexit.register(close_kept_sessions)

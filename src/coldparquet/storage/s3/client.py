@@ -131,7 +131,11 @@ class S3Connection:
         self._options = parse_s3_options(storage_options)
         self._store_options = store_options or StoreOptions()
         self._client = HttpClient(
-            self._session, label="S3", store_options=self._store_options, class_header="x-amz-storage-class"
+            self._session,
+            label="S3",
+            store_options=self._store_options,
+            class_header="x-amz-storage-class",
+            owns_sessions=False,
         )
         self._resolving = asyncio.Lock()
         self._account: S3Account | None = None
@@ -146,7 +150,7 @@ class S3Connection:
     @property
     def label(self) -> str:
         """``s3 (eu-west-1)`` or ``s3 (http://127.0.0.1:9000)``."""
-        known = self._account or known_account(self._options) or self._options
+        known = self._known_account() or self._options
         where = known.endpoint_url or known.region
         return f"s3 ({where})" if where else "s3"
 
@@ -215,12 +219,15 @@ class S3Connection:
         """Return the account, which the first request looks up."""
         if self._account is None:
             async with self._resolving:
-                if self._account is None:
-                    account = known_account(self._options)
-                    if account is None:
-                        account = await asyncio.to_thread(resolve_account, self._options)
-                    self._use(account)
+                if self._known_account() is None:
+                    self._use(await asyncio.to_thread(resolve_account, self._options))
         return cast("S3Account", self._account)
+
+    def _known_account(self) -> S3Account | None:
+        """Return the account where it needs no looking up; the first call decides, for as long as the store refuses nothing."""
+        if self._account is None and (account := known_account(self._options)) is not None:
+            self._use(account)
+        return self._account
 
     def _use(self, account: S3Account) -> None:
         self._account = account
@@ -259,7 +266,7 @@ class S3Connection:
         tls: bool | ssl.SSLContext = verify is not False  # True checks certificates against the system's authorities
         if tls and bundle is not None and not is_plain:
             tls = await asyncio.to_thread(lambda path: _trusting(path, state_of_file(path)), bundle)
-        return plain_session(tls, is_hedge=is_hedge)
+        return await plain_session(tls, is_hedge=is_hedge)
 
 
 def _has_other_credentials(before: S3Account, after: S3Account) -> bool:
