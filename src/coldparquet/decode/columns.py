@@ -390,7 +390,9 @@ class FetchedColumns:
         counts = []
         for chunk in self._chunks(file, column):
             codec, row_count = self._codecs[chunk.position], self._held_rows(file, chunk)
-            count = distinct_entries(self._pages(chunk), codec, row_count=row_count)
+            count = distinct_entries(
+                self._pages(chunk), codec, row_count=row_count, created_by=self._read.data.created_by
+            )
             if count is None:
                 return None
             counts.append(count)

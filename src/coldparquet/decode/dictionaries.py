@@ -11,8 +11,9 @@ directly to the indices of the result, at no further cost per row; - the later p
 up its dictionary because it had grown too large.
 
 pyarrow reads some dictionaries itself, along with the other columns of their file. That takes half the time. Chunks
-that may have an empty entry are excluded: only empty entries repeat in QuestDB's files. The result is only used if it
-has as many values as there are entries; then all of them are distinct.
+of QuestDB, or of an unknown writer, that may have an empty entry are excluded: only empty entries repeat in QuestDB's
+files, and other writers' do not repeat. The result is only used if it has as many values as there are entries; then all of
+them are distinct.
 """
 
 from __future__ import annotations
@@ -453,12 +454,15 @@ _LARGEST_SEARCHED_BYTES = 1 << 20
 """Longer dictionaries are decoded in parts: searching them, after another decompression, would take too long."""
 
 
-def distinct_entries(pages: bytes, codec: int, *, row_count: int) -> int | None:
+def distinct_entries(pages: bytes, codec: int, *, row_count: int, created_by: str | None = None) -> int | None:
     """Return the number of entries in a flat text chunk's dictionary if pyarrow may read it itself."""
     parts = take_apart(pages, codec)
     if parts is None or parts.dictionary is None or parts.text_pages or parts.row_count != row_count:
         return None
-    return None if _may_have_empty_entry(pages, parts.dictionary, codec) else count_entries(parts.dictionary)
+    may_repeat = not created_by or "QuestDB" in created_by
+    if may_repeat and _may_have_empty_entry(pages, parts.dictionary, codec):
+        return None
+    return count_entries(parts.dictionary)
 
 
 def is_as_stored(
