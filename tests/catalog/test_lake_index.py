@@ -81,6 +81,14 @@ async def test_an_indexed_lake_is_planned_without_footers(index: str | None) -> 
         assert not [entry for entry in table.request_log if "parquet" in entry.path]
 
 
+async def test_loose_files_of_one_directory_are_indexed_elsewhere() -> None:
+    store = LakeStore({f"lake/trades-{day}.parquet": file_of(day, 0) for day in range(1, 4)})
+    await index_table("lake", store=store, index="mine/loose")
+    async with cp.open_table("lake", store=store, options=cp.ReadOptions(index="mine/loose")) as table:
+        assert await table.scan(where="id >= 2000").count() == 100
+        assert not [entry for entry in table.request_log if "parquet" in entry.path]
+
+
 async def problems(store: MemoryStore, index: str | None) -> dict[str, list[Finding]]:
     """What verifying finds, about the table as "" and about its files."""
     verified = await verify_table("lake", store=store, index=index)
