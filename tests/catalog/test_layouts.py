@@ -612,6 +612,44 @@ async def test_a_file_whose_own_column_contradicts_its_key_is_never_pruned_by_it
     assert caught.value.kind == "KeyContradiction"
 
 
+DAMAGES = {"torn": slice(0, 200), "begun": slice(0, 5), "cut": slice(0, -1)}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_newest_file_fails_only_the_questions_that_need_it(
+    damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryStore()
+    await lake_in(store, 4, files=1)
+    paths = [f"lake/date=2024-03-{day:02}/part-0.parquet" for day in range(1, 5)]
+    damaged = parquet(x=[40], y=["a"])[DAMAGES[damage]]
+    await store.put(paths[-1], damaged, overwrite=True)
+    async with cp.open_table("lake", store=store) as table:
+        [warning] = caplog.messages
+        assert paths[-1] in warning
+        assert warning in (await table.scan(where="date < '2024-03-03'").plan()).explain(width=10_000)
+        rows = await table.scan(["x"], "date in ('2024-03-01', '2024-03-03')").to_arrow()
+        assert rows.column("x").to_pylist() == [10, 30]
+        for where in (None, "date = '2024-03-04'", "x = 10"):
+            with pytest.raises(cp.errors.FormatError) as caught:
+                await table.scan(["x"], where).to_arrow()
+            assert caught.value.path == paths[-1]
+    for path in paths:
+        await store.put(path, damaged, overwrite=True)
+    with pytest.raises(cp.errors.FormatError) as caught:
+        await cp.open_table("lake", store=store)
+    assert caught.value.path == paths[-1]
+
+
+async def test_a_newest_file_that_contradicts_its_path_is_no_damaged_one() -> None:
+    """By the older files alone the key would prune rows of it."""
+    objects = {f"lake/k={day}/x.parquet": parquet(x=[day]) for day in (1, 2)}
+    store = MemoryStore({**objects, "lake/k=3/x.parquet": parquet(x=[3], k=[1])})
+    with pytest.raises(cp.errors.FormatError) as caught:
+        await cp.open_table("lake", store=store)
+    assert caught.value.kind == "KeyContradiction"
+
+
 async def test_files_below_a_directory_of_another_name_are_an_error(tmp_path: Path) -> None:
     files = {"year=2024/x.parquet": parquet(v=[1]), "year=2024/backup/x.parquet": parquet(v=[1])}
     url = write_directory(tmp_path, files)

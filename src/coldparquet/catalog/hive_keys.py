@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar_writer import SidecarContent
     from coldparquet.format.types import ColumnType
 
+KEY_CONTRADICTION = "KeyContradiction"
+"""Kind of the error about a file with other values than its path states."""
+
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER = re.compile(r"-?\d{1,30}", re.ASCII)
 _INTEGERS = range(-(1 << 63), 1 << 63)
@@ -271,7 +274,7 @@ def refuse_contradiction(sidecar: Sidecar, key: KeyColumn) -> None:
             f"its directory states {key.name} = {shown}, but its own column {key.name} has, or may have, other values in row group"
             f" {wrong[0]}: such rows would be pruned by the directory; move the file to the directory of its values, or write it"
             " without that column",
-            kind="KeyContradiction",
+            kind=KEY_CONTRADICTION,
             path=sidecar.path,
             column=key.name,
             row_group=int(wrong[0]),
