@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
+from coldparquet.options import parse_key_types
 from coldparquet.publish.publisher import publish_table
 from coldparquet.records import replace
 from coldparquet.storage.log import RequestRecord
@@ -154,7 +155,7 @@ def test_keys_have_the_types_that_duckdb_gives_them(values: list[str]) -> None:
 
     kind = key_kind(values)
     with duckdb.connect() as connection:
-        types = {"date": "DATE", "timestamp": "TIMESTAMP", "long": "BIGINT"}
+        types = {"date": "DATE", "timestamp": "TIMESTAMP", "int64": "BIGINT"}
         for name, type_ in types.items():
             fits = connection.execute(
                 f"select bool_and(try_cast(v as {type_}) is not null) from (select unnest(?) as v)", [values]
@@ -179,6 +180,45 @@ async def test_numbers_order_the_files_and_null_comes_last(tmp_path: Path) -> No
     assert found.to_pydict() == {"x": [3, 1, 0, 2], "month": [1, 9, 10, None]}
     assert (await rows_of(url, keys="text")).column("month").to_pylist() == ["01", "10", "9", None]
     assert (await rows_of(url, where="month is null")).column("x").to_pylist() == [2]
+
+
+async def test_keys_have_the_types_that_the_user_gives_them(tmp_path: Path) -> None:
+    names = [f"year={year}/zip={code}/day=2024-03-0{year - 2022}" for year in (2023, 2024) for code in ("007", "7")]
+    url = write_directory(tmp_path, {f"{name}/a.parquet": parquet(x=[number]) for number, name in enumerate(names)})
+    keys = {"year": "int32", "zip": "text", "day": "timestamp"}
+    types = "{'year': INT, 'zip': VARCHAR, 'day': TIMESTAMP}"
+    by_duckdb = duckdb.sql(f"FROM read_parquet('{url}/**/*.parquet', hive_partitioning = true, hive_types = {types})")
+    found = await rows_of(url, keys=keys)
+    expected = by_duckdb.order("x").to_arrow_table()
+    assert found.to_pylist() == expected.to_pylist()
+    assert {name: found.schema.field(name).type for name in keys} == {
+        name: expected.schema.field(name).type for name in keys
+    }
+    for where in ("zip = '007'", "year = 2024 and zip > '0'", "year < 2024", "day >= '2024-03-02'"):
+        rows = await rows_of(url, where=where, keys=keys)
+        assert rows.to_pylist() == by_duckdb.filter(where).order("x").to_arrow_table().to_pylist()
+        async with cp.open_table(url, options=cp.ReadOptions(keys=keys)) as table:
+            assert {read.rows_read for read in (await table.scan(where=where).plan()).partitions} == {1}
+    assert (await rows_of(url, keys={"zip": "text"})).schema.field("year").type == pa.int64()
+    for wrong, kind in (({"zap": "text"}, "UnknownKey"), ({"zip": "date"}, "KeyType")):
+        with pytest.raises(cp.errors.InvalidInputError) as caught:
+            await cp.open_table(url, options=cp.ReadOptions(keys=wrong))
+        assert caught.value.kind == kind
+    for nonsense in ("zip=text", {"zip": "string"}, {1: "text"}, ["text"], None):
+        with pytest.raises(cp.errors.InvalidInputError, match=r"ReadOptions\.keys is"):
+            cp.ReadOptions(keys=nonsense)  # type: ignore[arg-type]
+    url = write_directory(tmp_path / "large", {f"year={2**31}/a.parquet": parquet(x=[1])})
+    with pytest.raises(cp.errors.InvalidInputError, match="which is none"):
+        await cp.open_table(url, options=cp.ReadOptions(keys={"year": "int32"}))
+
+
+@pytest.mark.parametrize("text", ["inferred", "text", "zip=text", "zip=text, a=b=int32"])
+def test_types_of_keys_are_parsed(text: str) -> None:
+    parsed = {"zip=text": {"zip": "text"}, "zip=text, a=b=int32": {"zip": "text", "a=b": "int32"}}
+    assert parse_key_types(text) == parsed.get(text, text)
+    for wrong in ("", "zip", "zip=", "=text", "zip=string", "zip=text,"):
+        with pytest.raises(ValueError, match="use inferred, text, or KEY=TYPE"):
+            parse_key_types(wrong)
 
 
 async def test_a_key_that_the_files_have_themselves_is_their_column(tmp_path: Path) -> None:
