@@ -208,7 +208,8 @@ class ReadOptions:
     * ``symbols``: SYMBOL columns as ``"dictionary"``, ``"global"`` (one dictionary for all batches) or ``"string"``.
     * ``strings``: other text as ``"string"`` or ``"dictionary"``.
     * ``batch_rows``: most rows in a record batch.
-    * ``columns_from``: without ``_meta``, the table has the columns of its ``"newest"`` partition, or of ``"all"``.
+    * ``columns_from``: without ``_meta``, the table has the columns of its ``"newest"`` partition, or of ``"all"``; ``"auto"``
+      is all of a lake with an index, else the newest.
     * ``timestamp``: the column that says when a row happened, for files that do not name one.
     * ``format``: ``"delta"`` or ``"iceberg"`` for a table with such a log.
     * ``index``: where the index of a table lies that is not ours to write to.
@@ -295,9 +296,10 @@ class ReadOptions:
     """Arrow type of other text columns. ``dictionary`` keeps what the pages hold: each distinct value once per row
     group."""
 
-    columns_from: Literal["newest", "all"] = "newest"
-    """Which partitions define the columns of a table without ``_meta`` when it is opened. ``all`` then reads the
-    metadata of all of them. Columns that only some have are null in the others. Types are unified by Arrow, as
+    columns_from: Literal["auto", "newest", "all"] = "auto"
+    """Which partitions define the columns of a table without ``_meta`` when it is opened. ``all`` reads the metadata of all
+    of them. ``auto`` takes the newest and, in a lake whose index tells the columns of its files, all files in it, for one
+    request more at most. Columns that only some have are null in the others. Types are unified by Arrow, as
     ``pyarrow.unify_schemas`` does with ``promote_options="permissive"``. Columns are found by their names alone. Named
     partitions always use all, except for columns with ids, which QuestDB may have dropped."""
 

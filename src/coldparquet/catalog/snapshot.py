@@ -283,11 +283,15 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         data_objects = DataObjects(store, listed=listed)
         by_name = self.options.columns_from == "all" or self.live_files is not None
         counts_all = bool(self.named) or by_name
+        asks_index = self.options.columns_from == "auto" and layout is not None and not counts_all
         with metadata_requests() as requests:
-            (newest, damaged), (others, _) = await both(
+            (newest, damaged), ((others, indexed), _) = await both(
                 _newest_readable(partitions, may_be_layout=may_be_layout, may_be_damaged=not counts_all),
                 both(
-                    self._prefetch(partitions if counts_all else (), data_objects),
+                    both(
+                        self._prefetch(partitions if counts_all else (), data_objects),
+                        catalogue.of_other_columns(locations if asks_index else ()),
+                    ),
                     self._look_up_pages(page_files, partitions[-1].location),
                 ),
             )
@@ -297,8 +301,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             )
         columns = unified_columns(
             newest.sidecar,
-            (known.sidecar for known in reversed(others) if known),
-            by_name=by_name,
+            [*indexed, *(known.sidecar for known in reversed(others) if known)],
+            by_name=by_name or bool(indexed),
         )
         return TableSnapshot(
             store=store,

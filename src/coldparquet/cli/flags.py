@@ -175,11 +175,11 @@ class ReadFlags:
     columns_from: Annotated[
         str,
         typer.Option(
-            metavar="newest|all",
-            parser=_one_of("newest", "all"),
-            help="Which partitions say what columns a table without _meta has.",
+            metavar="auto|newest|all",
+            parser=_one_of("auto", "newest", "all"),
+            help="Which partitions say what columns a table without _meta has; auto: all that its index knows, or the newest.",
         ),
-    ] = "newest"
+    ] = "auto"
     timestamp: Annotated[
         str | None,
         typer.Option(
@@ -210,7 +210,7 @@ class ReadFlags:
             prices=price_table(self.prices),
             archived=cast("Literal['refuse', 'skip']", self.archived),
             unread=cast("Literal['refuse', 'skip']", self.unread),
-            columns_from=cast("Literal['newest', 'all']", self.columns_from),
+            columns_from=cast("Literal['auto', 'newest', 'all']", self.columns_from),
             timestamp=self.timestamp,
             keys=self.keys,
             index=self.index,

@@ -17,7 +17,7 @@
 | ``prices`` | JSON file with what the store charges, read on the driver |
 | ``archived`` | ``refuse``, ``skip`` or ``restore`` partitions in an archive class |
 | ``unread`` | ``refuse`` a table with Parquet files beside its partitions that are not read, or ``skip`` these files |
-| ``columns_from`` | ``newest`` or ``all``: which partitions define the columns of a table without ``_meta`` |
+| ``columns_from`` | ``auto``, ``newest`` or ``all``: which partitions define the columns of a table without ``_meta`` |
 | ``merge_schema`` | as of Spark's own reader: ``true`` is ``columns_from=all``, ``false`` is ``columns_from=newest`` |
 | ``timestamp`` | the column that says when a row happened, for files that do not name one |
 | ``table_format`` | ``delta`` or ``iceberg``: which log says what files the table has |
