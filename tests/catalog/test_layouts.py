@@ -226,6 +226,21 @@ async def test_a_key_that_the_files_have_themselves_is_their_column(tmp_path: Pa
     assert (await rows_of(url, where="day = 2")).to_pydict() == {"day": [2], "x": [4]}
 
 
+async def test_a_key_and_a_column_that_differ_in_case_are_two_columns_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = write_directory(tmp_path, {f"Day={day}/a.parquet": parquet(day=[day * 2], x=[1]) for day in (1, 2)})
+    async with cp.open_table(url) as table:
+        assert (await table.scan(where="Day = 2").to_arrow()).to_pylist() == [{"day": 4, "x": 1, "Day": 2}]
+        assert (await table.scan(["x"], where="day = 2").to_arrow()).num_rows == 1
+        [warning] = caplog.messages
+        assert "'day' and 'Day'" in warning
+        assert "'day' and 'Day'" in (await table.scan().plan()).explain(width=10_000)
+        with duckdb.connect() as connection:
+            cp.duckdb.register(connection, "t", url)
+            assert connection.sql("select day, Day_1 from t where Day_1 = 1").fetchall() == [(2, 1)]
+
+
 async def test_a_key_that_contradicts_the_file_is_refused(tmp_path: Path) -> None:
     url = write_directory(tmp_path, {"day=1/a.parquet": parquet(day=[1]), "day=2/a.parquet": parquet(day=[7])})
     with pytest.raises(cp.errors.FormatError, match="states day = 2, but its own column day") as caught:

@@ -49,6 +49,7 @@ from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.log import metadata_requests
 from coldparquet.storage.versions import Versions
+from coldparquet.text import few_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -318,7 +319,12 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             catalogue=catalogue,
             source=discovery.source if discovery else None,
             are_chosen=self._are_chosen,
-            notes=(*(discovery.notes if discovery else ()), *catalogue.notes_about(locations), *damaged),
+            notes=(
+                *(discovery.notes if discovery else ()),
+                *catalogue.notes_about(locations),
+                *damaged,
+                *_alike(columns),
+            ),
             requests=(
                 *(discovery.requests if discovery else ()),
                 *(request for metadata in (*others, newest) if metadata for request in metadata.metadata_requests),
@@ -525,3 +531,15 @@ def _told(error: FormatError, readable: str) -> str:
     note = f"{error}; the table has the columns of {readable}, and questions that need no row of that file are answered"
     _LOGGER.warning("%s", note)
     return note
+
+
+def _alike(columns: Sequence[TableColumn]) -> tuple[str, ...]:
+    """Warn of columns such as a key and a column of the files whose names differ in case alone."""
+    seen: dict[str, str] = {}
+    pairs = [(seen.setdefault(column.name.casefold(), column.name), column.name) for column in columns]
+    alike = [f"{first!r} and {second!r}" for first, second in pairs if first != second]
+    if not alike:
+        return ()
+    note = f"these columns differ in case alone, and Spark and DuckDB take their names for one: {few_names(alike)}"
+    _LOGGER.warning("%s; choose one with columns=[...], or rename it", note)
+    return (note,)
