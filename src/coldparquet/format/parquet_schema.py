@@ -225,7 +225,7 @@ def _logical_of_annotation(annotation: thrift.Annotation) -> LogicalType:
                 return _OTHER
             is_utc = kind is LogicalKind.TIME or time.isAdjustedToUTC is not False
             return LogicalType(kind=kind, unit=unit, is_utc=is_utc)
-    for kind in (LogicalKind.STRING, LogicalKind.LIST, LogicalKind.DATE, LogicalKind.UUID):
+    for kind in (LogicalKind.STRING, LogicalKind.LIST, LogicalKind.DATE, LogicalKind.UUID, LogicalKind.UNKNOWN):
         if getattr(annotation, kind) is not None:
             return LogicalType(kind=kind)
     return _OTHER
@@ -318,7 +318,7 @@ def _annotate(element: thrift.SchemaElement, logical: LogicalType | None) -> Non
         case LogicalKind.TIME | LogicalKind.TIMESTAMP:
             unit = thrift.UnitAnnotation(**{_UNITS[logical.unit or ""]: Empty()})
             setattr(annotation, logical.kind, thrift.TimeAnnotation(isAdjustedToUTC=logical.is_utc, unit=unit))
-        case LogicalKind.STRING | LogicalKind.LIST | LogicalKind.DATE | LogicalKind.UUID:
+        case LogicalKind.STRING | LogicalKind.LIST | LogicalKind.DATE | LogicalKind.UUID | LogicalKind.UNKNOWN:
             setattr(annotation, logical.kind, Empty())
         case LogicalKind.OTHER:
             return
@@ -555,12 +555,13 @@ def _leaf_text(element: thrift.SchemaElement) -> str:
 _TEXTS = {
     LogicalKind.STRING: "string",
     LogicalKind.DATE: "date32",
+    LogicalKind.UNKNOWN: "null",
     LogicalKind.INTEGER: "{sign}int{logical.bit_width}",
     LogicalKind.DECIMAL: "decimal({logical.precision}, {logical.scale})",
     LogicalKind.TIME: "time[{logical.unit}]",
     LogicalKind.TIMESTAMP: "timestamp[{logical.unit}{zone}]",
 }
-_ANNOTATED = {"FLOAT16": "halffloat", "UNKNOWN": "null", "JSON": "string"}
+_ANNOTATED = {"FLOAT16": "halffloat", "JSON": "string"}
 _PLAIN_TEXTS = {
     PhysicalType.BOOLEAN: "bool",
     PhysicalType.INT32: "int32",

@@ -148,8 +148,7 @@ def _unified(first: ArrowKind, second: ArrowKind) -> ArrowKind | None:  # noqa: 
     if first == second:
         return first
     if "parquet" in names:
-        both = unified_note(_note(first), _note(second), _unified_leaf) if names <= {"parquet", "list"} else None
-        return both and ArrowKind(name="parquet", parquet=both[0], text=both[1])
+        return _unified_as_stored(first, second)
     if names <= _INTEGERS.keys():
         return ArrowKind(name=_integer(_INTEGERS[first.name], _INTEGERS[second.name]))
     if names <= _INTEGERS.keys() | _FLOATS:
@@ -164,6 +163,17 @@ def _unified(first: ArrowKind, second: ArrowKind) -> ArrowKind | None:  # noqa: 
     if names <= _BYTES and not names <= {"string", "dictionary"}:
         return ArrowKind(name="binary")
     return None
+
+
+def _unified_as_stored(first: ArrowKind, second: ArrowKind) -> ArrowKind | None:
+    """Unify types of which one is read by its Parquet schema: nested, or of nothing but nulls."""
+    for kind, other in ((first, second), (second, first)):
+        if kind.text == "null":
+            return other
+    if not {first.name, second.name} <= {"parquet", "list"}:
+        return None
+    both = unified_note(_note(first), _note(second), _unified_leaf)
+    return both and ArrowKind(name="parquet", parquet=both[0], text=both[1])
 
 
 def _note(kind: ArrowKind) -> str:
