@@ -114,6 +114,8 @@ async def test_an_indexed_lake_has_the_columns_of_all_its_files(is_asked_for: bo
         assert sorted(one.path for one in table.request_log if one.operation == "get") == sorted(
             [f"{index or 'lake'}/_catalogue", "lake/_meta", "lake/_txn"]
         )
+        with pytest.raises(cp.errors.InvalidInputError, match=r"there is no column 'nothing'; columns are [^;]*$"):
+            table.scan(["nothing"])
         rows = await table.scan().to_arrow()
         assert rows.select(expected.column_names).to_pylist() == expected.to_pylist()
         assert rows.schema.field("price").type == pa.float64()

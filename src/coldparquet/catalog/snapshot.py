@@ -83,6 +83,8 @@ class TableSnapshot(Struct, frozen=True, kw_only=True):
     """The table's own files; None where there are none, or partitions were named."""
     symbol_dictionaries: SymbolDictionaries | None
     """Values of the table's symbol columns; None where there are no table files."""
+    knows_all_columns: bool = False
+    """Whether no partition is known to be left out of the columns, so that an unknown one is a mistake."""
     pruning_keys: frozenset[str] = frozenset()
     """Columns by which the names of directories prune: keys that the newest file does not have itself."""
     page_files: PageFiles
@@ -300,6 +302,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             refuse_overlaps(
                 locations, [None if metadata is None else metadata.sidecar for metadata in (*others, newest)]
             )
+        notes = catalogue.notes_about(locations)
         columns = unified_columns(
             newest.sidecar,
             [*indexed, *(known.sidecar for known in reversed(others) if known)],
@@ -312,6 +315,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             designated_timestamp=self._timestamp_of(columns, newest.sidecar, partitions, layout),
             files=None,
             symbol_dictionaries=None,
+            knows_all_columns=counts_all or (asks_index and file.index is not None and not notes),
             pruning_keys=keys_without_columns(newest.sidecar, locations[-1].keys),
             page_files=page_files,
             data_objects=data_objects,
