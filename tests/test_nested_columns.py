@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import json
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -25,7 +27,7 @@ from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.storage.memory import MemoryStore
-from tests.support.nested_tables import nested_types, nullable, random_nested_rows, written_somehow
+from tests.support.nested_tables import earlier_type, nested_types, nullable, random_nested_rows, written_somehow
 from tests.support.parquet_footers import parsed_footer
 from tests.support.random_tables import assert_identical
 from tests.support.read_pieces import read_pieces
@@ -35,11 +37,12 @@ DAYS = ("2024-03-01", "2024-03-02")
 ROWS = 60
 
 
-async def _table(random: Random, planned_from: str) -> tuple[MemoryStore, pa.Table]:
-    """Write a table of two partitions; return what pyarrow reads of its files."""
+async def _table(random: Random, planned_from: str, *, is_changed: bool = False) -> tuple[MemoryStore, pa.Table]:
+    """Write a table of two partitions; return what pyarrow reads of its files, as it unites them."""
     store, types, parts = MemoryStore(), nested_types(random), []
-    for day in DAYS:
-        data = written_somehow(random, random_nested_rows(random, random.choice((0, 1, ROWS)), types))
+    earlier = {name: earlier_type(random, type_) if is_changed else type_ for name, type_ in types.items()}
+    for day, types_of_day in zip(DAYS, (earlier, types), strict=True):
+        data = written_somehow(random, random_nested_rows(random, random.choice((0, 1, ROWS)), types_of_day))
         await store.put(f"t/{day}/data.parquet", data, overwrite=False)
         parts.append(_read(data))
     if planned_from != "footer":
@@ -47,7 +50,8 @@ async def _table(random: Random, planned_from: str) -> tuple[MemoryStore, pa.Tab
     if planned_from == "catalogue":
         await pack_table("t", store=store)
     rows = [row for part in parts for row in part.to_pylist()]
-    schema = pa.schema([(field.name, nullable(field.type)) for field in parts[-1].schema])
+    schemas = [pa.schema([(field.name, nullable(field.type)) for field in part.schema]) for part in reversed(parts)]
+    schema = pa.unify_schemas(schemas, promote_options="permissive")
     return store, pa.Table.from_pylist(rows, schema=schema)
 
 
@@ -75,11 +79,12 @@ def test_many_questions(planned_from: str, seed: int) -> None:
 
 
 async def _ask_everything(random: Random, planned_from: str) -> None:
-    store, expected = await _table(random, planned_from)
+    store, expected = await _table(random, planned_from, is_changed=random.random() < 0.7)
     options = cp.ReadOptions(
         late_materialisation=random.choice(("auto", "always", "never")),
         page_index=random.choice(("auto", "always", "never")),
         batch_rows=random.choice((100, 10_000)),
+        columns_from="all",
     )
     async with cp.open_table("t", store=store, options=options) as table:
         assert_identical(await table.scan().to_arrow(), expected)
@@ -215,14 +220,90 @@ async def test_files_that_name_the_items_of_lists_otherwise_are_one_table() -> N
         assert (await table.scan().to_arrow()).to_pylist() == rows.to_pylist() * 2
 
 
-async def test_files_with_other_fields_in_a_struct_are_not() -> None:
+EARLIER_AND_NEWER: dict[str, tuple[pa.Array[Any], pa.Array[Any]]] = {
+    "added and reordered": (
+        pa.array([{"x": 1}, None, {"x": None}]),
+        pa.array([{"y": "a", "x": 2**40}, {"y": None, "x": None}, None]),
+    ),
+    "narrower": (
+        pa.array([{"x": 1}, None], pa.struct([("x", pa.int32())])),
+        pa.array([{"x": 2**40, "s": {"k": [1.5]}}]),
+    ),
+    "in lists": (
+        pa.array([[{"x": 1}, None], None, []]),
+        pa.array([[{"x": 5, "y": [1]}]], pa.list_(pa.struct([("y", pa.list_(pa.int8())), ("x", pa.float64())]))),
+    ),
+    "without values": (pa.array([{"x": None, "l": [None]}]), pa.array([{"x": [{"a": 1}], "l": ["a"]}])),
+    "QuestDB's arrays": (pa.array([[1.5], None, [None]]), pa.array([[1], None], pa.list_(pa.int32()))),
+}
+
+
+@pytest.mark.parametrize("name", EARLIER_AND_NEWER)
+@pytest.mark.parametrize("is_indexed", [False, True])
+async def test_nested_types_that_differ_are_united_by_name(name: str, is_indexed: bool, tmp_path: Path) -> None:
+    for turn, values in enumerate((EARLIER_AND_NEWER[name], EARLIER_AND_NEWER[name][::-1])):
+        root, parts = tmp_path / str(turn), [pa.table({"s": part, "id": range(len(part))}) for part in values]
+        for day, part in zip(DAYS, parts, strict=True):
+            (root / day).mkdir(parents=True)
+            pq.write_table(part, root / day / "data.parquet", row_group_size=1)
+        if is_indexed:
+            await index_table(root)
+        united = pa.concat_tables(parts, promote_options="permissive")
+        by_duckdb = duckdb.read_parquet(f"{root}/*/data.parquet", union_by_name=True)
+        async with cp.open_table(root, options=cp.ReadOptions(columns_from="all")) as table:
+            assert (await table.scan().to_arrow()).to_pylist() == united.to_pylist()
+            for where, condition in FILTERS.items():
+                found = (await table.scan(["s", "id"], where).to_arrow()).to_pylist()
+                assert found == united.filter(condition).to_pylist()
+                if name != "without values":  # DuckDB takes lists without values for another type
+                    assert _in_order(found) == _in_order(by_duckdb.filter(where).to_arrow_table().to_pylist())
+                assert await table.scan(where=where).count() == len(found)
+            assert await table.scan().null_count("s") == united.column("s").null_count
+            plan = await table.scan(["s"], "id >= 1").plan()
+            assert sum(read.rows_read for read in plan.partitions) == sum(len(part) - 1 for part in parts)
+
+
+FILTERS: dict[str, Any] = {
+    "id = 1": pc.field("id") == 1,
+    "s IS NULL": pc.field("s").is_null(),
+    "s IS NOT NULL AND id < 1": pc.field("s").is_valid() & (pc.field("id") < 1),
+}
+
+
+def _in_order(rows: list[Any]) -> list[str]:
+    """Spell rows so that the order of fields does not count."""
+    return [json.dumps(row, sort_keys=True) for row in rows]
+
+
+async def test_a_field_that_the_newest_file_lacks_is_an_error_that_names_the_way_out() -> None:
     store = MemoryStore()
-    for day, value in zip(DAYS, ({"x": 1}, {"x": 1, "y": 2}), strict=True):
+    for day, value in zip(DAYS, ({"x": 1, "y": 2}, {"x": 1}), strict=True):
         await store.put(f"t/{day}/data.parquet", _written(pa.table({"s": [value], "id": [1]})), overwrite=False)
     async with cp.open_table("t", store=store) as table:
         assert (await table.scan(["id"]).to_arrow()).num_rows == 2
-        with pytest.raises(UnsupportedError, match="struct<x: int64> here, but struct<x: int64, y: int64>"):
+        with pytest.raises(UnsupportedError, match=r"columns_from='all'\) to read both as struct<x: int64, y: int64>"):
             await table.scan().to_arrow()
+
+
+@pytest.mark.parametrize("value", [{"x": "text"}, [1], {"x": [1]}])
+async def test_what_nothing_holds_is_refused(value: Any) -> None:
+    store = MemoryStore()
+    for day, stored in zip(DAYS, (value, {"x": 1}), strict=True):
+        await store.put(f"t/{day}/data.parquet", _written(pa.table({"s": [stored], "id": [1]})), overwrite=False)
+    async with cp.open_table("t", store=store, options=cp.ReadOptions(columns_from="all")) as table:
+        assert (await table.scan(["id"]).to_arrow()).num_rows == 2
+        with pytest.raises(UnsupportedError, match="no type holds the values of both"):
+            await table.scan().to_arrow()
+
+
+async def test_fields_of_one_name_are_read_in_their_order() -> None:
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])
+    store = MemoryStore()
+    for day in DAYS:
+        await store.put(f"t/{day}/data.parquet", _written(pa.table({"s": twice})), overwrite=False)
+    async with cp.open_table("t", store=store) as table:
+        found = (await table.scan().to_arrow()).column("s").chunk(1)
+        assert [field.to_pylist() for field in found.flatten()] == [[1], [2]]
 
 
 async def test_values_outside_of_what_nanoseconds_hold() -> None:

@@ -176,6 +176,9 @@ PAIRS: dict[str, tuple[pa.Array[Any], pa.Array[Any]]] = {
     "string large_string": (pa.array(["a", None, "ä"]), pa.array(["a", "b" * 70], pa.large_string())),
     "string string_view": (pa.array(["a", None, "ä"]), pa.array(["a", "b" * 70], pa.string_view())),
     "dictionary string": (pa.array(["a", None, "a"]).dictionary_encode(), pa.array(["a", "b"])),
+    "null string": (pa.nulls(3), pa.array(["a", None, "ä"])),
+    "null int64": (pa.nulls(3), pa.array([2**62, None])),
+    "null decimal": (pa.nulls(1), pa.array([Decimal("1.25"), None], pa.decimal128(9, 2))),
     "string binary": (pa.array(["a", None, "ä"]), pa.array([b"a", b"\xff"])),
     "fixed binary": (pa.array([b"0123456789abcdef", None], pa.binary(16)), pa.array([b"a", b"\xff"])),
 }

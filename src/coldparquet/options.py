@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args, get_origin, get_type_hints
 
@@ -101,6 +102,11 @@ def _choices(kind: Hashable) -> dict[str, tuple[object, ...]]:
         if hint is bool or get_origin(hint) is Literal
     }
 
+
+KeyType: TypeAlias = Literal["date", "timestamp", "int32", "int64", "text"]
+KEY_TYPES = get_args(KeyType)
+KeyTypes: TypeAlias = Literal["inferred", "text"] | Mapping[str, KeyType]
+"""See :attr:`ReadOptions.keys`."""
 
 MAX_RESTORE_DAYS = 3_650
 """Ten years. A copy is paid for as long as it stays, so a slip of the hand must not order one forever."""
@@ -202,11 +208,13 @@ class ReadOptions:
     * ``symbols``: SYMBOL columns as ``"dictionary"``, ``"global"`` (one dictionary for all batches) or ``"string"``.
     * ``strings``: other text as ``"string"`` or ``"dictionary"``.
     * ``batch_rows``: most rows in a record batch.
-    * ``columns_from``: without ``_meta``, the table has the columns of its ``"newest"`` partition, or of ``"all"``.
+    * ``columns_from``: without ``_meta``, the table has the columns of its ``"newest"`` partition, or of ``"all"``; ``"auto"``
+      is all of a lake with an index, else the newest.
     * ``timestamp``: the column that says when a row happened, for files that do not name one.
     * ``format``: ``"delta"`` or ``"iceberg"`` for a table with such a log.
     * ``index``: where the index of a table lies that is not ours to write to.
-    * ``keys``: types of the columns that directories such as ``date=2024-03-01`` state: ``"inferred"`` or ``"text"``.
+    * ``keys``: types of the columns that directories such as ``date=2024-03-01`` state: ``"inferred"``, ``"text"``, or some
+      by name, as in ``{"zip": "text"}``.
 
     Requests and memory:
 
@@ -288,9 +296,10 @@ class ReadOptions:
     """Arrow type of other text columns. ``dictionary`` keeps what the pages hold: each distinct value once per row
     group."""
 
-    columns_from: Literal["newest", "all"] = "newest"
-    """Which partitions define the columns of a table without ``_meta`` when it is opened. ``all`` then reads the
-    metadata of all of them. Columns that only some have are null in the others. Types are unified by Arrow, as
+    columns_from: Literal["auto", "newest", "all"] = "auto"
+    """Which partitions define the columns of a table without ``_meta`` when it is opened. ``all`` reads the metadata of all
+    of them. ``auto`` takes the newest and, in a lake whose index tells the columns of its files, all files in it, for one
+    request more at most. Columns that only some have are null in the others. Types are unified by Arrow, as
     ``pyarrow.unify_schemas`` does with ``promote_options="permissive"``. Columns are found by their names alone. Named
     partitions always use all, except for columns with ids, which QuestDB may have dropped."""
 
@@ -306,9 +315,10 @@ class ReadOptions:
     """Which log says what files the table has: that of Delta Lake, read with ``deltalake``, or of Apache Iceberg, read with
     ``pyiceberg`` (extras ``delta`` and ``iceberg``). None is a table without a log; one that has a log is then refused."""
 
-    keys: Literal["inferred", "text"] = "inferred"
+    keys: KeyTypes = field(default="inferred", hash=False)
     """Types of the columns that Hive directories state: the first of DATE, TIMESTAMP, LONG and text that all values have, as
-    in DuckDB and Spark; or always text."""
+    in DuckDB and Spark; or always text; or, by name, one of ``"date"``, ``"timestamp"``, ``"int32"``, ``"int64"`` and
+    ``"text"``, the others inferred."""
 
     statistics: bool = True
     """Whether minima, maxima and null counts prune row groups; False for files with wrong statistics."""
@@ -405,6 +415,26 @@ class ReadOptions:
                 raise InvalidInputError(f"ReadOptions.{name} is {value!r}; it must be the {what}, or None")
         if self.format not in {None, "delta", "iceberg"}:
             raise InvalidInputError(f"ReadOptions.format is {self.format!r}; use 'delta', 'iceberg' or None")
+        if self.keys not in {"inferred", "text"} if isinstance(self.keys, str) else not _are_key_types(self.keys):
+            raise InvalidInputError(
+                f"ReadOptions.keys is {self.keys!r}; use 'inferred', 'text', or types of keys by their names, such as"
+                f" {{'zip': 'text'}}, each one of {', '.join(KEY_TYPES)}"
+            )
+
+
+def _are_key_types(keys: object) -> bool:
+    return isinstance(keys, Mapping) and all(isinstance(name, str) and keys[name] in KEY_TYPES for name in keys)
+
+
+def parse_key_types(text: str) -> KeyTypes:
+    """Parse ``inferred``, ``text``, or types of keys such as ``zip=text,year=int32``; ``ValueError`` says what it must be."""
+    if text in {"inferred", "text"}:
+        return cast("KeyTypes", text)
+    pairs = [pair.strip().rpartition("=") for pair in text.split(",")]
+    types = {name: type_ for name, _, type_ in pairs}
+    if not all(types) or not _are_key_types(types):
+        raise ValueError(f"use inferred, text, or KEY=TYPE,..., each TYPE one of {', '.join(KEY_TYPES)}")
+    return cast("KeyTypes", types)
 
 
 def checked_options(options: ReadOptions | None) -> ReadOptions | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
@@ -79,6 +82,64 @@ async def test_an_indexed_lake_is_planned_without_footers(index: str | None) -> 
         assert await table.scan().count() == DAYS * FILES * 50
         assert await table.scan(where="date >= '2024-03-08'").count() == 200
         assert not [entry for entry in table.request_log if "parquet" in entry.path]
+
+
+async def test_loose_files_of_one_directory_are_indexed_elsewhere() -> None:
+    store = LakeStore({f"lake/trades-{day}.parquet": file_of(day, 0) for day in range(1, 4)})
+    await index_table("lake", store=store, index="mine/loose")
+    async with cp.open_table("lake", store=store, options=cp.ReadOptions(index="mine/loose")) as table:
+        assert await table.scan(where="id >= 2000").count() == 100
+        assert not [entry for entry in table.request_log if "parquet" in entry.path]
+
+
+@pytest.mark.parametrize("is_asked_for", [False, True])
+async def test_an_indexed_lake_has_the_columns_of_all_its_files(is_asked_for: bool) -> None:
+    store = await lake()
+    index = "mine/columns" if is_asked_for else None
+    changed = {
+        name_of(2, 0): {"price": pa.array([1.0] * 50, pa.float32()), "mid": [0.5] * 50},
+        name_of(3, 1): {"mid": pa.array([7] * 50, pa.int16()), "s": [{"y": "a", "x": 1}] * 50},
+        name_of(7, 0): {"price": pa.array([2] * 50, pa.int8()), "s": [{"x": 2**40}] * 50},
+    }
+    for name, columns in changed.items():
+        await store.put(f"lake/{name}", file_of(int(name[13:15]), int(name[-9]), **columns), overwrite=True)
+    await index_table("lake", store=store, index=index)
+    names = [name_of(day, part) for day in range(1, DAYS + 1) for part in range(FILES)]
+    whole = [
+        pq.read_table(io.BytesIO((await read_whole(store, f"lake/{name}", largest_bytes=1 << 20)).data))
+        for name in names
+    ]
+    expected = pa.concat_tables(whole, promote_options="permissive")
+    async with cp.open_table("lake", store=store, options=cp.ReadOptions(index=index)) as table:
+        assert sorted(one.path for one in table.request_log if one.operation == "get") == sorted(
+            [f"{index or 'lake'}/_catalogue", "lake/_meta", "lake/_txn"]
+        )
+        with pytest.raises(cp.errors.InvalidInputError, match=r"there is no column 'nothing'; columns are [^;]*$"):
+            table.scan(["nothing"])
+        rows = await table.scan().to_arrow()
+        assert rows.select(expected.column_names).to_pylist() == expected.to_pylist()
+        assert rows.schema.field("price").type == pa.float64()
+        for where, condition in (("mid > 1", pc.field("mid") > 1), ("s is not null", pc.field("s").is_valid())):
+            assert await table.scan(where=where).count() == expected.filter(condition).num_rows
+    async with cp.open_table("lake", store=store, options=cp.ReadOptions(index=index, columns_from="newest")) as table:
+        assert table.schema.names == ["id", "price", "date"]
+
+
+async def test_files_that_the_index_does_not_know_or_knows_no_more_give_no_columns() -> None:
+    store = await lake()
+    await store.put(f"lake/{name_of(2, 0)}", file_of(2, 0, gone=[1] * 50), overwrite=True)
+    await store.put(f"lake/{name_of(2, 1)}", file_of(2, 1, there=[1] * 50), overwrite=True)
+    await store.put(f"lake/{name_of(3, 0)}", file_of(3, 0, there=[2] * 50), overwrite=True)
+    await index_table("lake", store=store)
+    await store.put(f"lake/{name_of(2, 0)}", file_of(2, 0), overwrite=True)
+    await store.put(f"lake/{name_of(3, 0)}", file_of(3, 0), overwrite=True)
+    await store.put(f"lake/{name_of(4, 0)}", file_of(4, 0, fresh=[1] * 50), overwrite=True)
+    async with cp.open_table("lake", store=store) as table:
+        assert table.schema.names == ["id", "price", "date", "there"]
+        assert (await table.scan(["there"]).to_arrow()).column("there").null_count == (DAYS * FILES - 1) * 50
+        assert "columns 'fresh' (of date=2024-03-04/part-0.parquet)" in (await table.scan().plan()).explain(
+            width=10_000
+        )
 
 
 async def problems(store: MemoryStore, index: str | None) -> dict[str, list[Finding]]:

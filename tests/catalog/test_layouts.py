@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import coldparquet as cp
 from coldparquet.maintenance.index import index_table
+from coldparquet.options import parse_key_types
 from coldparquet.publish.publisher import publish_table
 from coldparquet.records import replace
 from coldparquet.storage.log import RequestRecord
@@ -154,7 +155,7 @@ def test_keys_have_the_types_that_duckdb_gives_them(values: list[str]) -> None:
 
     kind = key_kind(values)
     with duckdb.connect() as connection:
-        types = {"date": "DATE", "timestamp": "TIMESTAMP", "long": "BIGINT"}
+        types = {"date": "DATE", "timestamp": "TIMESTAMP", "int64": "BIGINT"}
         for name, type_ in types.items():
             fits = connection.execute(
                 f"select bool_and(try_cast(v as {type_}) is not null) from (select unnest(?) as v)", [values]
@@ -181,9 +182,63 @@ async def test_numbers_order_the_files_and_null_comes_last(tmp_path: Path) -> No
     assert (await rows_of(url, where="month is null")).column("x").to_pylist() == [2]
 
 
+async def test_keys_have_the_types_that_the_user_gives_them(tmp_path: Path) -> None:
+    names = [f"year={year}/zip={code}/day=2024-03-0{year - 2022}" for year in (2023, 2024) for code in ("007", "7")]
+    url = write_directory(tmp_path, {f"{name}/a.parquet": parquet(x=[number]) for number, name in enumerate(names)})
+    keys = {"year": "int32", "zip": "text", "day": "timestamp"}
+    types = "{'year': INT, 'zip': VARCHAR, 'day': TIMESTAMP}"
+    by_duckdb = duckdb.sql(f"FROM read_parquet('{url}/**/*.parquet', hive_partitioning = true, hive_types = {types})")
+    found = await rows_of(url, keys=keys)
+    expected = by_duckdb.order("x").to_arrow_table()
+    assert found.to_pylist() == expected.to_pylist()
+    assert {name: found.schema.field(name).type for name in keys} == {
+        name: expected.schema.field(name).type for name in keys
+    }
+    for where in ("zip = '007'", "year = 2024 and zip > '0'", "year < 2024", "day >= '2024-03-02'"):
+        rows = await rows_of(url, where=where, keys=keys)
+        assert rows.to_pylist() == by_duckdb.filter(where).order("x").to_arrow_table().to_pylist()
+        async with cp.open_table(url, options=cp.ReadOptions(keys=keys)) as table:
+            assert {read.rows_read for read in (await table.scan(where=where).plan()).partitions} == {1}
+    assert (await rows_of(url, keys={"zip": "text"})).schema.field("year").type == pa.int64()
+    for wrong, kind in (({"zap": "text"}, "UnknownKey"), ({"zip": "date"}, "KeyType")):
+        with pytest.raises(cp.errors.InvalidInputError) as caught:
+            await cp.open_table(url, options=cp.ReadOptions(keys=wrong))
+        assert caught.value.kind == kind
+    for nonsense in ("zip=text", {"zip": "string"}, {1: "text"}, ["text"], None):
+        with pytest.raises(cp.errors.InvalidInputError, match=r"ReadOptions\.keys is"):
+            cp.ReadOptions(keys=nonsense)  # type: ignore[arg-type]
+    url = write_directory(tmp_path / "large", {f"year={2**31}/a.parquet": parquet(x=[1])})
+    with pytest.raises(cp.errors.InvalidInputError, match="which is none"):
+        await cp.open_table(url, options=cp.ReadOptions(keys={"year": "int32"}))
+
+
+@pytest.mark.parametrize("text", ["inferred", "text", "zip=text", "zip=text, a=b=int32"])
+def test_types_of_keys_are_parsed(text: str) -> None:
+    parsed = {"zip=text": {"zip": "text"}, "zip=text, a=b=int32": {"zip": "text", "a=b": "int32"}}
+    assert parse_key_types(text) == parsed.get(text, text)
+    for wrong in ("", "zip", "zip=", "=text", "zip=string", "zip=text,"):
+        with pytest.raises(ValueError, match="use inferred, text, or KEY=TYPE"):
+            parse_key_types(wrong)
+
+
 async def test_a_key_that_the_files_have_themselves_is_their_column(tmp_path: Path) -> None:
     url = write_directory(tmp_path, {f"day={day}/a.parquet": parquet(day=[day], x=[day * 2]) for day in (1, 2)})
     assert (await rows_of(url, where="day = 2")).to_pydict() == {"day": [2], "x": [4]}
+
+
+async def test_a_key_and_a_column_that_differ_in_case_are_two_columns_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = write_directory(tmp_path, {f"Day={day}/a.parquet": parquet(day=[day * 2], x=[1]) for day in (1, 2)})
+    async with cp.open_table(url) as table:
+        assert (await table.scan(where="Day = 2").to_arrow()).to_pylist() == [{"day": 4, "x": 1, "Day": 2}]
+        assert (await table.scan(["x"], where="day = 2").to_arrow()).num_rows == 1
+        [warning] = caplog.messages
+        assert "'day' and 'Day'" in warning
+        assert "'day' and 'Day'" in (await table.scan().plan()).explain(width=10_000)
+        with duckdb.connect() as connection:
+            cp.duckdb.register(connection, "t", url)
+            assert connection.sql("select day, Day_1 from t where Day_1 = 1").fetchall() == [(2, 1)]
 
 
 async def test_a_key_that_contradicts_the_file_is_refused(tmp_path: Path) -> None:
@@ -609,6 +664,44 @@ async def test_a_file_whose_own_column_contradicts_its_key_is_never_pruned_by_it
     }
     with pytest.raises(cp.errors.FormatError) as caught:
         await rows_of(write_directory(tmp_path, files), where=where)
+    assert caught.value.kind == "KeyContradiction"
+
+
+DAMAGES = {"torn": slice(0, 200), "begun": slice(0, 5), "cut": slice(0, -1)}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_newest_file_fails_only_the_questions_that_need_it(
+    damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryStore()
+    await lake_in(store, 4, files=1)
+    paths = [f"lake/date=2024-03-{day:02}/part-0.parquet" for day in range(1, 5)]
+    damaged = parquet(x=[40], y=["a"])[DAMAGES[damage]]
+    await store.put(paths[-1], damaged, overwrite=True)
+    async with cp.open_table("lake", store=store) as table:
+        [warning] = caplog.messages
+        assert paths[-1] in warning
+        assert warning in (await table.scan(where="date < '2024-03-03'").plan()).explain(width=10_000)
+        rows = await table.scan(["x"], "date in ('2024-03-01', '2024-03-03')").to_arrow()
+        assert rows.column("x").to_pylist() == [10, 30]
+        for where in (None, "date = '2024-03-04'", "x = 10"):
+            with pytest.raises(cp.errors.FormatError) as caught:
+                await table.scan(["x"], where).to_arrow()
+            assert caught.value.path == paths[-1]
+    for path in paths:
+        await store.put(path, damaged, overwrite=True)
+    with pytest.raises(cp.errors.FormatError) as caught:
+        await cp.open_table("lake", store=store)
+    assert caught.value.path == paths[-1]
+
+
+async def test_a_newest_file_that_contradicts_its_path_is_no_damaged_one() -> None:
+    """By the older files alone the key would prune rows of it."""
+    objects = {f"lake/k={day}/x.parquet": parquet(x=[day]) for day in (1, 2)}
+    store = MemoryStore({**objects, "lake/k=3/x.parquet": parquet(x=[3], k=[1])})
+    with pytest.raises(cp.errors.FormatError) as caught:
+        await cp.open_table("lake", store=store)
     assert caught.value.kind == "KeyContradiction"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
@@ -97,6 +98,47 @@ def test_an_iceberg_table_has_the_rows_of_its_current_snapshot(iceberg: Any) -> 
             assert in_order(table.scan().to_arrow()) == in_order(iceberg.scan().to_arrow())
             assert table.scan(where="id >= 10").count() == 10
             assert "of an Iceberg table" in table.scan().plan().explain()
+
+
+@pytest.mark.parametrize("lacking", [[], ["day", "venue", "id"]])
+def test_partition_values_of_iceberg_are_columns_that_files_may_lack(lacking: list[str], iceberg: Any) -> None:
+    """Files that Hive wrote, and a migrated table kept, lack their partition columns, as the specification permits."""
+    with iceberg.update_spec() as update:
+        for name in ("day", "venue", "id"):
+            update.add_identity(name)
+    with iceberg.update_schema() as update:
+        update.add_column("extra", iceberg.schema().find_type("venue"))
+    iceberg.append(rows(0, 6, extra=["x"] * 6))
+    expected = iceberg.scan().to_arrow()
+    for task in iceberg.scan().plan_files():
+        path = task.file.file_path.removeprefix("file://")
+        pq.write_table(pq.ParquetFile(path).read().drop_columns(lacking), path)
+    with opened(iceberg.location(), "iceberg") as table:
+        found = table.scan(expected.column_names).to_arrow()
+        assert in_order(found) == in_order(expected)
+        assert found.schema.field("day").type == pa.date32()
+        for where, count in (("day = '2024-03-02'", 2), ("venue is null", 2), ("venue = 'a b' and id >= 3", 1)):
+            assert table.scan(where=where).count() == count
+            assert sum(read.rows_read for read in table.scan(where=where).plan().partitions) == count
+
+
+def test_an_iceberg_table_of_which_some_files_have_partition_values_is_refused(iceberg: Any) -> None:
+    iceberg.append(rows(0))
+    with iceberg.update_spec() as update:
+        update.add_identity("day")
+    with opened(iceberg.location(), "iceberg") as table:
+        assert table.scan().count() == 10
+    iceberg.append(rows(10))
+    with pytest.raises(cp.errors.UnsupportedError, match="by value in some of its files"):
+        opened(iceberg.location(), "iceberg")
+
+
+def test_a_partition_value_of_iceberg_of_an_odd_type_is_refused(iceberg: Any) -> None:
+    with iceberg.update_spec() as update:
+        update.add_identity("price")
+    iceberg.append(rows(0))
+    with pytest.raises(cp.errors.UnsupportedError, match="'price' is of the type double"):
+        opened(iceberg.location(), "iceberg")
 
 
 def test_an_iceberg_table_with_a_renamed_column_is_refused(iceberg: Any) -> None:

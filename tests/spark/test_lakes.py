@@ -42,3 +42,21 @@ def test_a_lake_that_spark_wrote_has_the_rows_that_spark_reads(spark: SparkSessi
     expected = theirs.where(where).select(columns).orderBy("id").collect()
     assert found == expected
     assert ours.where(where).count() == len(expected)
+
+
+def test_structs_that_differ_and_typed_keys_are_as_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
+    lake = str(tmp_path / "lake")
+    for year, struct in ((2023, "named_struct('b', 'x', 'a', id)"), (2024, "named_struct('a', id, 'c', array(id))")):
+        rows = spark.range(4).selectExpr("id", f"if(id = 1, null, {struct}) as s")
+        rows.coalesce(1).write.parquet(f"{lake}/year={year}/zip=00{year % 10}")
+    ours = spark.read.format("coldparquet").options(mergeSchema=True, keys="year=int32,zip=text").load(lake)
+    schema = "id long, s struct<a: long, b: string, c: array<long>>, year int, zip string"
+    theirs = spark.read.schema(schema).parquet(lake)
+    assert {name: type_ for name, type_ in ours.dtypes if name != "s"} == {
+        name: type_ for name, type_ in theirs.dtypes if name != "s"
+    }
+    for where in ("true", "zip = '003'", "s.c IS NOT NULL", "s IS NULL AND year = 2024", "s.b = 'x' AND s.a > 1"):
+        columns = ["id", "s.a", "s.b", "s.c", "year", "zip"]
+        found = ours.where(where).select(columns).orderBy("year", "id").collect()
+        assert found == theirs.where(where).select(columns).orderBy("year", "id").collect()
+        assert found

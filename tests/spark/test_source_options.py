@@ -52,6 +52,16 @@ def test_names_in_camel_case() -> None:
         SourceOptions.parse({"path": "a", "maxByte": "5"})
 
 
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [("inferred", "inferred"), ("text", "text"), ("zip=text,year=int32", {"zip": "text", "year": "int32"})],
+)
+def test_types_of_keys(text: str, keys: object) -> None:
+    assert SourceOptions.parse({"path": "t", "keys": text}).read_options.keys == keys
+    with pytest.raises(InvalidInputError, match="KEY=TYPE"):
+        SourceOptions.parse({"path": "t", "keys": "zip=string"})
+
+
 @pytest.mark.parametrize("name", ["mergeSchema", "mergeschema", "merge_schema"])
 def test_merged_schemas_are_the_columns_of_all_partitions(name: str) -> None:
     for text, columns_from in (("true", "all"), ("False", "newest")):

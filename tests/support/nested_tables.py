@@ -54,6 +54,30 @@ def random_type(random: Random, depth: int) -> Any:
     return pa.map_(random.choice((pa.string(), pa.int32())), inner)
 
 
+_NARROWER: dict[Any, tuple[Any, ...]] = {
+    pa.int64(): (pa.int8(), pa.int64()),
+    pa.uint16(): (pa.int8(), pa.uint16()),
+    pa.float64(): (pa.int8(), pa.float32()),
+    pa.binary(): (pa.string(),),
+    pa.decimal128(30, 10): (pa.decimal128(9, 2),),
+    pa.timestamp("us", "UTC"): (pa.timestamp("ms", "UTC"),),
+    pa.time64("us"): (pa.time32("ms"),),
+}
+
+
+def earlier_type(random: Random, type_: Any) -> Any:
+    """Draw what a type may have been in an older file: structs of other fields in another order, narrower leaves."""
+    if pa.types.is_struct(type_):
+        fields = [field.with_type(earlier_type(random, field.type)) for field in type_ if random.random() < 0.7]
+        fields.append(pa.field("older", random.choice(_FLAT)))
+        return pa.struct(random.sample(fields, len(fields)))
+    if pa.types.is_map(type_):
+        return pa.map_(type_.key_type, earlier_type(random, type_.item_type))
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(earlier_type(random, type_.value_type)))
+    return random.choice(_NARROWER.get(type_, (type_,)))
+
+
 def nullable(type_: Any) -> Any:
     """Return a type with nulls allowed at all levels."""
     if pa.types.is_struct(type_):

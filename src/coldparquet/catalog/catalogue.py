@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.packed import CatalogueFile
     from coldparquet.catalog.table_files import PartitionLocation
+    from coldparquet.format.sidecar import Sidecar
     from coldparquet.storage.cache import CachedStore
 
 
@@ -153,6 +154,33 @@ class Catalogue:
             if found[location.name].sidecar is not None:
                 self._versions.expect_packed(location.data_path, found[location.name].data_etag)
         return found
+
+    async def of_other_columns(self, locations: Sequence[PartitionLocation]) -> list[Sidecar]:
+        """Return a sidecar for each list of columns that partitions have, newest first, but for that of the newest one.
+
+        Requests: those of :meth:`stale` and :meth:`entries`; none where all have the same columns.
+        """
+        index = self.file.index
+        if index is None or not locations:
+            return []
+        newest = index.entry_of.get(locations[-1].name)
+        known = {0, 0 if newest is None else int(index.column_lists[newest])}
+        if known.issuperset(index.column_lists.tolist()):
+            return []
+        numbers = {
+            location.name: number
+            for location in reversed(locations)
+            if self._may_count(location)
+            and (number := int(index.column_lists[index.entry_of[location.name]])) not in known
+        }
+        others = [location for location in reversed(locations) if location.name in numbers]
+        stale = await self.stale(others)
+        first_of: dict[int, PartitionLocation] = {}
+        for location in others:
+            if location.name not in stale:
+                first_of.setdefault(numbers[location.name], location)
+        entries = await self.entries(list(first_of.values()))
+        return [entry.sidecar for entry in entries.values() if entry.sidecar is not None]
 
     def saved_by_listing(self, locations: Iterable[PartitionLocation]) -> int:
         """Count the partitions that would use their entries instead of sidecars if a listing showed their versions."""

@@ -2,7 +2,8 @@
 
 A directory ``key=value`` states the value of a column, the key, for all rows below it. Values are URL-encoded.
 ``__HIVE_DEFAULT_PARTITION__`` and an empty value are NULL. A key has the first of these types that all of its values have:
-DATE (``2024-03-01``), TIMESTAMP (``2024-03-01 12:00:00``), LONG (``7``, ``007``), text; so do DuckDB and Spark.
+DATE (``2024-03-01``), TIMESTAMP (``2024-03-01 12:00:00``), LONG (``7``, ``007``), text; so do DuckDB and Spark. Users may
+give it another one, INT among them.
 
 Keys become columns of the sidecar that describes a file: with chunks of no bytes, whose bounds are their one value. So
 pruning, metadata answers and decoding need to know nothing of keys.
@@ -43,11 +44,13 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar_writer import SidecarContent
     from coldparquet.format.types import ColumnType
 
+KEY_CONTRADICTION = "KeyContradiction"
+"""Kind of the error about a file with other values than its path states."""
+
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER = re.compile(r"-?\d{1,30}", re.ASCII)
-_INTEGERS = range(-(1 << 63), 1 << 63)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_HOUR = 23
 
@@ -56,12 +59,16 @@ KeyValue: TypeAlias = int | bytes | None
 
 
 class KeyKind(StrEnum):
-    """Type of the column that a key makes."""
+    """Type of the column that a key makes; see ``ReadOptions.keys``."""
 
     DATE = "date"
     TIMESTAMP = "timestamp"
-    LONG = "long"
+    INT = "int32"
+    LONG = "int64"
     TEXT = "text"
+
+
+_INTEGERS = {KeyKind.INT: range(-(1 << 31), 1 << 31), KeyKind.LONG: range(-(1 << 63), 1 << 63)}
 
 
 class KeyColumn(Struct, frozen=True):
@@ -127,9 +134,11 @@ def _decoded(text: str, path: str) -> str:
 def key_kind(values: Iterable[str | None]) -> KeyKind:
     """Return the type of a key that has these values, text if it has none."""
     known = [value for value in values if value is not None]
-    for kind in (KeyKind.DATE, KeyKind.TIMESTAMP, KeyKind.LONG) if known else ():
-        if all(_parsed(kind, value) is not None for value in known):
-            return kind
+    kinds = (KeyKind.DATE, KeyKind.TIMESTAMP, KeyKind.LONG)
+    fitting = [kind for kind in kinds if all(_parsed(kind, value) is not None for value in known)] if known else []
+    is_mixed = fitting == [KeyKind.TIMESTAMP] and any(_DATE.fullmatch(value) for value in known)
+    if fitting and not is_mixed:
+        return fitting[0]
     return KeyKind.TEXT
 
 
@@ -140,7 +149,7 @@ def key_value(kind: KeyKind, value: str | None) -> KeyValue:
 
 def stated_day_ns(keys: Sequence[KeyColumn]) -> tuple[int, int] | None:
     """Return the day or hour that keys name, in nanoseconds since 1970; None where they name none. Rows may be of other times."""
-    numbers = {key.name.lower(): key.value for key in keys if key.kind is KeyKind.LONG and isinstance(key.value, int)}
+    numbers = {key.name.lower(): key.value for key in keys if key.kind in _INTEGERS and isinstance(key.value, int)}
     days = [key.value for key in keys if key.kind is KeyKind.DATE and isinstance(key.value, int)]
     if days:
         start_ns = days[0] * DAY_NS
@@ -161,8 +170,8 @@ def _parsed(kind: KeyKind, value: str) -> KeyValue:
     """Return a value of a type, None if it is not of this type."""
     if kind is KeyKind.TEXT:
         return value.encode()
-    if kind is KeyKind.LONG:
-        return int(value) if _INTEGER.fullmatch(value) and int(value) in _INTEGERS else None
+    if kind in _INTEGERS:
+        return int(value) if _INTEGER.fullmatch(value) and int(value) in _INTEGERS[kind] else None
     try:
         if kind is KeyKind.DATE:
             return (date.fromisoformat(value) - _EPOCH.date()).days if _DATE.fullmatch(value) else None
@@ -177,6 +186,7 @@ def _parsed(kind: KeyKind, value: str) -> KeyValue:
 _STORED_AS = {
     KeyKind.DATE: (TypeTag.DATE, PhysicalType.INT32, 4),
     KeyKind.TIMESTAMP: (TypeTag.TIMESTAMP, PhysicalType.INT64, 8),
+    KeyKind.INT: (TypeTag.INT, PhysicalType.INT32, 4),
     KeyKind.LONG: (TypeTag.LONG, PhysicalType.INT64, 8),
     KeyKind.TEXT: (TypeTag.VARCHAR, PhysicalType.BYTE_ARRAY, None),
 }
@@ -224,7 +234,7 @@ def has_type_of_key(column_type: ColumnType, kind: KeyKind) -> bool:
 
 
 def _compares_as_key(column_type: ColumnType, kind: KeyKind) -> bool:
-    is_integer = kind is KeyKind.LONG and column_type.arrow.name in {"int8", "int16", "int32"}
+    is_integer = kind in _INTEGERS and column_type.arrow.name in {"int8", "int16", "int32", "int64"}
     return is_integer or has_type_of_key(column_type, kind)
 
 
@@ -271,7 +281,7 @@ def refuse_contradiction(sidecar: Sidecar, key: KeyColumn) -> None:
             f"its directory states {key.name} = {shown}, but its own column {key.name} has, or may have, other values in row group"
             f" {wrong[0]}: such rows would be pruned by the directory; move the file to the directory of its values, or write it"
             " without that column",
-            kind="KeyContradiction",
+            kind=KEY_CONTRADICTION,
             path=sidecar.path,
             column=key.name,
             row_group=int(wrong[0]),

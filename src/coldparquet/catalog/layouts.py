@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -34,7 +34,7 @@ from coldparquet.catalog.objects import ListedObjects
 from coldparquet.catalog.other_layouts import is_parquet_name, names_part_of_layout
 from coldparquet.catalog.table_files import DATA_FILE, PartitionLocation
 from coldparquet.concurrency import map_or_cancel
-from coldparquet.errors import NotFoundError, UnsupportedError
+from coldparquet.errors import InvalidInputError, NotFoundError, UnsupportedError
 from coldparquet.records import replace
 from coldparquet.storage.log import note_metadata
 from coldparquet.storage.requests import is_lasting_etag, is_written_after
@@ -44,12 +44,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from coldparquet.catalog.table_formats import LiveFiles
+    from coldparquet.options import KeyTypes
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import Listing, ObjectInfo
     from coldparquet.storage.versions import Versions
 
-KeyTypes: TypeAlias = Literal["inferred", "text"]
-"""See `ReadOptions.keys`."""
 
 _NOT_DATA = re.compile(r"\.crc$|(?:^|/)[_.]", re.ASCII)
 """Names in a path that no reader of lakes takes for data: hidden ones, and checksums."""
@@ -176,10 +175,9 @@ def place_files(path: str, files: Mapping[str, ObjectInfo | None], *, keys: KeyT
                 kind="MixedLayouts",
                 path=path,
             )
-    kinds = {
-        name: KeyKind.TEXT if keys == "text" else key_kind({found[number][1] for found in stated.values()})
-        for number, name in enumerate(names)
-    }
+    kinds = _kinds_of_keys(
+        path, {name: [found[i][1] for found in stated.values()] for i, name in enumerate(names)}, keys
+    )
     columns = {
         directory: tuple(KeyColumn(name, kinds[name], key_value(kinds[name], value)) for name, value in found)
         for directory, found in stated.items()
@@ -193,6 +191,33 @@ def place_files(path: str, files: Mapping[str, ObjectInfo | None], *, keys: KeyT
         source=f"{plural(len(files), 'file')}{of_keys}; no name states the times of rows",
         states_times=False,
     )
+
+
+def _kinds_of_keys(path: str, stated: Mapping[str, Sequence[str | None]], types: KeyTypes) -> dict[str, KeyKind]:
+    """Return the type of each key, given the values that the paths state: what the user says, else what all have."""
+    if isinstance(types, str):
+        return {name: KeyKind.TEXT if types == "text" else key_kind(set(values)) for name, values in stated.items()}
+    unknown = [name for name in types if name not in stated]
+    if unknown:
+        raise InvalidInputError(
+            f"ReadOptions.keys gives a type to {unknown[0]!r}, and the paths of this table state {_stated(list(stated))}",
+            kind="UnknownKey",
+            path=path,
+            key=unknown[0],
+        )
+    kinds = {}
+    for name, values in stated.items():
+        kind = kinds[name] = KeyKind(types[name]) if name in types else key_kind(set(values))
+        wrong = next((one for one in values if one is not None and key_value(kind, one) is None), None)
+        if wrong is not None:
+            raise InvalidInputError(
+                f"ReadOptions.keys makes the key {name!r} {kind}, and the path of a file states {name}={wrong}, which is none;"
+                " leave its type out, or make it text",
+                kind="KeyType",
+                path=path,
+                key=name,
+            )
+    return kinds
 
 
 async def listed_live_files(store: ObjectStore, path: str, live: LiveFiles) -> Layout:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ from coldparquet.catalog.discovery import (
     named_locations,
     refuse_overlaps,
 )
-from coldparquet.catalog.hive_keys import keys_without_columns
+from coldparquet.catalog.hive_keys import KEY_CONTRADICTION, keys_without_columns
 from coldparquet.catalog.layouts import listed_live_files, place_files
 from coldparquet.catalog.objects import DataObjects, ListedObjects
 from coldparquet.catalog.other_layouts import (
@@ -36,6 +37,7 @@ from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import (
     ArchivedObjectError,
     ColdParquetError,
+    FormatError,
     InternalError,
     InvalidInputError,
     NotFoundError,
@@ -47,6 +49,7 @@ from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
 from coldparquet.storage.log import metadata_requests
 from coldparquet.storage.versions import Versions
+from coldparquet.text import few_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -63,6 +66,9 @@ if TYPE_CHECKING:
     from coldparquet.storage.cache import CachedStore
 
 
+_LOGGER = logging.getLogger("coldparquet")
+
+
 class TableSnapshot(Struct, frozen=True, kw_only=True):
     """The state of a table that scans see until it is refreshed."""
 
@@ -77,6 +83,8 @@ class TableSnapshot(Struct, frozen=True, kw_only=True):
     """The table's own files; None where there are none, or partitions were named."""
     symbol_dictionaries: SymbolDictionaries | None
     """Values of the table's symbol columns; None where there are no table files."""
+    knows_all_columns: bool = False
+    """Whether no partition is known to be left out of the columns, so that an unknown one is a mistake."""
     pruning_keys: frozenset[str] = frozenset()
     """Columns by which the names of directories prune: keys that the newest file does not have itself."""
     page_files: PageFiles
@@ -278,11 +286,15 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         data_objects = DataObjects(store, listed=listed)
         by_name = self.options.columns_from == "all" or self.live_files is not None
         counts_all = bool(self.named) or by_name
+        asks_index = self.options.columns_from == "auto" and layout is not None and not counts_all
         with metadata_requests() as requests:
-            newest, (others, _) = await both(
-                _newest_readable(partitions, may_be_layout=may_be_layout),
+            (newest, damaged), ((others, indexed), _) = await both(
+                _newest_readable(partitions, may_be_layout=may_be_layout, may_be_damaged=not counts_all),
                 both(
-                    self._prefetch(partitions if counts_all else (), data_objects),
+                    both(
+                        self._prefetch(partitions if counts_all else (), data_objects),
+                        catalogue.of_other_columns(locations if asks_index else ()),
+                    ),
                     self._look_up_pages(page_files, partitions[-1].location),
                 ),
             )
@@ -290,10 +302,11 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             refuse_overlaps(
                 locations, [None if metadata is None else metadata.sidecar for metadata in (*others, newest)]
             )
+        notes = catalogue.notes_about(locations)
         columns = unified_columns(
             newest.sidecar,
-            (known.sidecar for known in reversed(others) if known),
-            by_name=by_name,
+            [*indexed, *(known.sidecar for known in reversed(others) if known)],
+            by_name=by_name or bool(indexed),
         )
         return TableSnapshot(
             store=store,
@@ -302,6 +315,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             designated_timestamp=self._timestamp_of(columns, newest.sidecar, partitions, layout),
             files=None,
             symbol_dictionaries=None,
+            knows_all_columns=counts_all or (asks_index and file.index is not None and not notes),
             pruning_keys=keys_without_columns(newest.sidecar, locations[-1].keys),
             page_files=page_files,
             data_objects=data_objects,
@@ -309,7 +323,12 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             catalogue=catalogue,
             source=discovery.source if discovery else None,
             are_chosen=self._are_chosen,
-            notes=(*(discovery.notes if discovery else ()), *catalogue.notes_about(locations)),
+            notes=(
+                *(discovery.notes if discovery else ()),
+                *catalogue.notes_about(locations),
+                *damaged,
+                *_alike(columns),
+            ),
             requests=(
                 *(discovery.requests if discovery else ()),
                 *(request for metadata in (*others, newest) if metadata for request in metadata.metadata_requests),
@@ -478,19 +497,53 @@ def _unchanged(
     }
 
 
-async def _newest_readable(partitions: tuple[Partition, ...], *, may_be_layout: bool) -> PartitionMetadata:
+async def _newest_readable(
+    partitions: tuple[Partition, ...], *, may_be_layout: bool, may_be_damaged: bool
+) -> tuple[PartitionMetadata, tuple[str, ...]]:
     """Read the metadata of the newest partition in Parquet; QuestDB's active partition usually is native.
 
-    With ``may_be_layout`` a directory with other files is an error, because the table may have another layout.
+    With ``may_be_layout`` a directory with other files is an error, because the table may have another layout. With
+    ``may_be_damaged`` a few files that are not whole, as while they are written, are passed by; of them the notes tell,
+    and an error if a question needs them.
     """
+    damage: list[FormatError] = []
     for partition in reversed(partitions):
         try:
-            return await partition.metadata_of_its_file()
+            metadata = await partition.metadata_of_its_file()
         except (NotFoundError, UnsupportedError) as error:
             if (
                 error.kind not in NOT_IN_PARQUET
                 or partition is partitions[0]
                 or (may_be_layout and _holds_other_files(error))
             ):
-                raise
+                raise damage[0] if damage else error from None
+        except FormatError as error:
+            damage.append(error)
+            is_whole = error.kind == KEY_CONTRADICTION  # and its rows are not pruned by the key
+            if is_whole or not may_be_damaged or partition is partitions[0] or len(damage) > _MOST_DAMAGED:
+                raise damage[0] from None
+        else:
+            return metadata, tuple(_told(error, partition.name) for error in damage)
     raise InternalError("a table has at least one partition")
+
+
+_MOST_DAMAGED = 2
+"""So many of the newest files may be damaged: to look for a sound one takes a round trip for each."""
+
+
+def _told(error: FormatError, readable: str) -> str:
+    note = f"{error}; the table has the columns of {readable}, and questions that need no row of that file are answered"
+    _LOGGER.warning("%s", note)
+    return note
+
+
+def _alike(columns: Sequence[TableColumn]) -> tuple[str, ...]:
+    """Warn of columns such as a key and a column of the files whose names differ in case alone."""
+    seen: dict[str, str] = {}
+    pairs = [(seen.setdefault(column.name.casefold(), column.name), column.name) for column in columns]
+    alike = [f"{first!r} and {second!r}" for first, second in pairs if first != second]
+    if not alike:
+        return ()
+    note = f"these columns differ in case alone, and Spark and DuckDB take their names for one: {few_names(alike)}"
+    _LOGGER.warning("%s; choose one with columns=[...], or rename it", note)
+    return (note,)

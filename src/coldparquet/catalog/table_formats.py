@@ -154,7 +154,7 @@ def _read_delta(url: str, storage_options: Mapping[str, Any]) -> LiveFiles:
 def _kind_and_values(column: pa.ChunkedArray[Any], name: str, url: str) -> tuple[KeyKind, list[int | bytes | None]]:
     type_ = column.type
     if pa.types.is_integer(type_):
-        return KeyKind.LONG, column.to_pylist()
+        return KeyKind.LONG if type_.bit_width == 64 else KeyKind.INT, column.to_pylist()
     if pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
         return KeyKind.TEXT, [None if text is None else text.encode() for text in column.to_pylist()]
     kind = _EPOCH_TYPES.get(type_)
@@ -183,6 +183,7 @@ def _read_iceberg(url: str, storage_options: Mapping[str, Any]) -> LiveFiles:
         for field_id in schema.field_ids:  # those inside structs, too
             names.setdefault(field_id, set()).add(schema.find_column_name(field_id))
     ids = Counter(name for of_field in names.values() for name in of_field)
+    places = {task.file.spec_id: _identity_places(table.specs()[task.file.spec_id]) for task in tasks}
     mapping = json.loads(table.properties.get("schema.name-mapping.default", "[]"))
     if (
         table.metadata.format_version > _LATEST_ICEBERG
@@ -190,19 +191,34 @@ def _read_iceberg(url: str, storage_options: Mapping[str, Any]) -> LiveFiles:
         or any(len(found) > 1 for found in names.values())
         or any(count > 1 for count in ids.values())
         or any(len(entry["names"]) > 1 for entry in mapping)
-        or any(field.transform.__class__.__name__ == "IdentityTransform" for field in table.spec().fields)
-        or len(table.specs()) > 1
+        or len({frozenset(of_spec) for of_spec in places.values()}) > 1
     ):
         raise UnsupportedError(
-            "this Iceberg table has delete files, columns that were renamed or added again, a partition column by value, which files may"
-            " lack, or a newer format, so that its files may not be its rows; read it with a reader of Iceberg, or rewrite it",
+            "this Iceberg table has delete files, columns that were renamed or added again, partition columns by value in some of its files, or a newer"
+            " format, so that its files may not be its rows; read it with a reader of Iceberg, or rewrite it",
             kind="TableFeature",
             path=url,
         )
+    types = import_module("pyiceberg.io.pyarrow").schema_to_pyarrow(table.schema())
+    values = []
+    for source_id in next(iter(places.values()), {}):
+        name = table.schema().find_column_name(source_id)
+        of_files = [task.file.partition[places[task.file.spec_id][source_id]] for task in tasks]
+        values.append((name, *_kind_and_values(pa.chunked_array([of_files], types.field(name).type), name, url)))
     return LiveFiles(
-        keys={_below(task.file.file_path, url): () for task in tasks},
+        keys={
+            _below(task.file.file_path, url): tuple(
+                KeyColumn(name, kind, found[number]) for name, kind, found in values
+            )
+            for number, task in enumerate(tasks)
+        },
         version=f"snapshot {table.metadata.current_snapshot_id} of an Iceberg table",
     )
+
+
+def _identity_places(spec: Any) -> dict[int, int]:
+    """Return where the partition of a file holds the values of columns, by their ids: files may lack these columns."""
+    return {field.source_id: place for place, field in enumerate(spec.fields) if str(field.transform) == "identity"}
 
 
 def _newest_metadata(url: str, storage_options: Mapping[str, Any]) -> str:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from coldparquet.options import ReadOptions, StoreOptions, parse_byte_count
+from coldparquet.options import KEY_TYPES, ReadOptions, StoreOptions, parse_byte_count, parse_key_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coldparquet.options import Goal
+    from coldparquet.options import Goal, KeyTypes
     from coldparquet.prices import PriceTable, RestoreTier
 
 
@@ -45,6 +45,13 @@ def byte_count(text: str) -> int:
         return parse_byte_count(text)
     except ValueError as error:
         raise typer.BadParameter(f"{text!r}; {error}") from None
+
+
+def _key_types(text: str) -> KeyTypes:
+    try:
+        return parse_key_types(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}: {error}") from None
 
 
 def _one_of(*words: str, instead: str = "") -> Callable[[str], str]:
@@ -168,11 +175,11 @@ class ReadFlags:
     columns_from: Annotated[
         str,
         typer.Option(
-            metavar="newest|all",
-            parser=_one_of("newest", "all"),
-            help="Which partitions say what columns a table without _meta has.",
+            metavar="auto|newest|all",
+            parser=_one_of("auto", "newest", "all"),
+            help="Which partitions say what columns a table without _meta has; auto: all that its index knows, or the newest.",
         ),
-    ] = "newest"
+    ] = "auto"
     timestamp: Annotated[
         str | None,
         typer.Option(
@@ -180,11 +187,11 @@ class ReadFlags:
         ),
     ] = None
     keys: Annotated[
-        str,
+        Any,
         typer.Option(
-            metavar="inferred|text",
-            parser=_one_of("inferred", "text"),
-            help="Types of the columns that directories such as date=2024-03-01 state.",
+            metavar="inferred|text|KEY=TYPE,...",
+            parser=_key_types,
+            help=f"Types of the columns that directories such as date=2024-03-01 state: {', '.join(KEY_TYPES)}.",
         ),
     ] = "inferred"
     index: IndexPlace = None
@@ -203,9 +210,9 @@ class ReadFlags:
             prices=price_table(self.prices),
             archived=cast("Literal['refuse', 'skip']", self.archived),
             unread=cast("Literal['refuse', 'skip']", self.unread),
-            columns_from=cast("Literal['newest', 'all']", self.columns_from),
+            columns_from=cast("Literal['auto', 'newest', 'all']", self.columns_from),
             timestamp=self.timestamp,
-            keys=cast("Literal['inferred', 'text']", self.keys),
+            keys=self.keys,
             index=self.index,
             format=cast("Literal['delta', 'iceberg'] | None", self.format),
             sidecars=not self.no_sidecars,

@@ -35,6 +35,7 @@ from coldparquet.decode.arrow import PLAIN_TEXT, arrow_type, compute, only_where
 from coldparquet.decode.convert_text import text_from_values, values_from_text
 from coldparquet.decode.dictionaries import without_unused_values
 from coldparquet.decode.parquet_reader import not_convertible
+from coldparquet.decode.stored_types import widened
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.type_changes import Family, can_convert, family_of, widens
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 
 _GREATEST_FLOAT = {"float32": (2 - 2.0**-23) * 2.0**127, "float64": (2 - 2.0**-52) * 2.0**1023}
 _MS_PER_DAY = 86_400_000
-_INTEGER_DIGITS = 19
-_WIDE_DIGITS = 76
 
 
 def convert_values(values: Values, stored: ColumnType, wanted: ColumnType, *, result: Any, label: ChunkLabel) -> Values:
@@ -96,9 +95,8 @@ def _convert(values: Values, stored: ColumnType, wanted: ColumnType, label: Chun
 
 def _widen(values: Values, wanted: ColumnType, label: ChunkLabel) -> Values:
     """Convert values to the type that Arrow unifies theirs with others to; each keeps its value."""
-    type_ = arrow_type(wanted, text=PLAIN_TEXT)
     try:
-        return _in_decimal(values, wanted) if pa.types.is_decimal(type_) else values.cast(type_)
+        return widened(values, arrow_type(wanted, text=PLAIN_TEXT))
     except pa.ArrowInvalid as error:
         raise UnsupportedError(
             f"{label}: other partitions make this column {wanted.name}, and a value of this one does not fit: {error};"
@@ -133,16 +131,9 @@ def _other_unit(instants: Values, unit: str) -> Values:
     return _least_as_null(compute.multiply(counts, before_ns // after_ns))  # wraps around
 
 
-def _in_decimal(values: Values, wanted: ColumnType) -> Values:
-    precision, scale = wanted.arrow.precision, wanted.arrow.scale
-    if pa.types.is_integer(values.type):
-        values = values.cast(pa.int64()).cast(pa.decimal128(_INTEGER_DIGITS, 0))
-    return values.cast(pa.decimal256(_WIDE_DIGITS, scale)).cast(pa.decimal256(precision, scale))
-
-
 def _decimals(values: Values, wanted: ColumnType, label: ChunkLabel) -> Values:
     try:
-        return _in_decimal(values, wanted)
+        return widened(values, arrow_type(wanted, text=PLAIN_TEXT))
     except pa.ArrowInvalid as error:
         raise not_convertible(
             label, wanted.name, "one of its values", f"QuestDB refuses it as well ({error})"

@@ -19,7 +19,7 @@ from coldparquet.decode.arrow import (
 from coldparquet.decode.columns import FetchedColumns
 from coldparquet.decode.conversion import convert_values
 from coldparquet.decode.parquet_reader import ChunkLabel, check_values, read_columns
-from coldparquet.decode.stored_types import with_names_of
+from coldparquet.decode.stored_types import widened
 from coldparquet.decode.virtual_file import leaf_of, one_column_file
 from coldparquet.errors import InternalError
 from coldparquet.format.page_headers import PageType
@@ -123,13 +123,13 @@ def _normalised(
 ) -> pa.ChunkedArray[Any]:
     """Give a decoded column the form of its type that is the same in every partition, whatever the storage."""
     type_: Any = arrow_type(stored, text=text)
+    chunks: list[Any] = array.chunks
     if pa.types.is_dictionary(array.type):
         return array
     if stored.arrow.name == "parquet":
         check_values(array, label)
-        return with_names_of(array, arrow_type(wanted, text=text))
+        return pa.chunked_array([widened(chunk, type_) for chunk in chunks], type=type_)
     if stored.raw_array:
-        chunks: list[Any] = array.chunks
         lists = [decode_raw_arrays(chunk, dimensions=stored.arrow.dimensions, label=label) for chunk in chunks]
         return pa.chunked_array(lists, type=type_)
     if stored.arrow.name == "list":
@@ -145,7 +145,7 @@ def _converted(
     array: pa.ChunkedArray[Any], stored: ColumnType, wanted: ColumnType, text: TextAs, label: ChunkLabel
 ) -> pa.ChunkedArray[Any]:
     """Convert a column whose type was changed after its partition was written."""
-    if stored.arrow.name == "parquet" or (stored.arrow == wanted.arrow and holds_same_values(stored, wanted)):
+    if stored.arrow == wanted.arrow and holds_same_values(stored, wanted):
         return array
     type_: Any = arrow_type(wanted, text=text)
     as_decoded: Any = arrow_type(stored, text=text)

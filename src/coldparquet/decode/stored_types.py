@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coldparquet.errors import InternalError, UnsupportedError
+from coldparquet.errors import UnsupportedError
 from coldparquet.format.parquet_footer import PARQUET_MAGIC, frame_footer
 from coldparquet.format.parquet_schema import encode_stored
 from coldparquet.format.parquet_thrift import FileMetaData, SchemaElement
@@ -31,41 +31,54 @@ def type_of_schema(note: str) -> pa.DataType:
     return type_
 
 
-def _nullable(type_: Any, *, item: str | None = None) -> Any:
-    """Return a nested type whose items may be null at all levels: files differ in what they promise.
-
-    Items of lists keep their names, unless one is given.
-    """
+def _nullable(type_: Any) -> Any:
+    """Return a nested type whose items may be null at all levels: files differ in what they promise."""
     if pa.types.is_struct(type_):
-        return pa.struct([pa.field(field.name, _nullable(field.type, item=item)) for field in type_])
+        return pa.struct([pa.field(field.name, _nullable(field.type)) for field in type_])
     if pa.types.is_map(type_):
-        return pa.map_(_nullable(type_.key_type, item=item), _nullable(type_.item_type, item=item))
+        return pa.map_(_nullable(type_.key_type), _nullable(type_.item_type))
     if pa.types.is_list(type_):
-        name = type_.value_field.name if item is None else item
-        return pa.list_(pa.field(name, _nullable(type_.value_type, item=item)))
+        return pa.list_(pa.field(type_.value_field.name, _nullable(type_.value_type)))
     return type_
 
 
-class _WithNamesOf:
-    """An array whose values another type describes, as the C data interface hands it over: no value is copied."""
+def widened(values: Any, type_: Any) -> Any:
+    """Return an array as a type that holds its values. Fields of structs are found by name; those that it lacks are null.
 
-    def __init__(self, array: Any, type_: pa.DataType) -> None:
-        self._array, self._type = array, type_
+    Arrow's own cast takes no other order of fields, and of maps not even other names.
 
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        _, array = self._array.__arrow_c_array__()
-        return self._type.__arrow_c_schema__(), array
-
-
-def with_names_of(array: pa.ChunkedArray[Any], type_: Any) -> pa.ChunkedArray[Any]:
-    """Return an array in a type that differs only in names of items, and in what may be null.
-
-    Arrow's cast takes some of these differences, but not those of maps.
+    Raises:
+        pa.ArrowInvalid: The type does not hold a value.
     """
-    if array.type.equals(type_, check_metadata=True):
-        return array
-    if str(_nullable(array.type, item="")) != str(_nullable(type_, item="")):
-        raise InternalError(f"{array.type} was decoded, and {type_} expected")
-    chunks: list[Any] = array.chunks
-    renamed: list[Any] = [_WithNamesOf(chunk, type_) for chunk in chunks]
-    return pa.chunked_array([pa.array(chunk) for chunk in renamed], type=type_)
+    if values.type.equals(type_, check_metadata=True):
+        return values
+    if pa.types.is_struct(type_) and pa.types.is_struct(values.type):
+        names, wanted = ([field.name for field in one] for one in (values.type, type_))
+        # Fields of one name are told apart by their order, which only types with the same names share.
+        places = (
+            list(range(len(names))) if names == wanted else [names.index(x) if x in names else None for x in wanted]
+        )
+        fields = [
+            pa.nulls(len(values), field.type) if place is None else widened(values.field(place), field.type)
+            for place, field in zip(places, type_, strict=True)
+        ]
+        return pa.StructArray.from_arrays(fields, fields=list(type_), mask=values.is_null())
+    if pa.types.is_map(type_) and pa.types.is_map(values.type):
+        parts = [widened(values.keys, type_.key_type), widened(values.items, type_.item_type)]
+        items = pa.StructArray.from_arrays(parts, fields=[type_.key_field, type_.item_field])
+        return _with_items(values, items, type_)
+    if pa.types.is_list(type_) and pa.types.is_list(values.type):
+        return _with_items(values, widened(values.values, type_.value_type), type_)
+    if pa.types.is_decimal(type_):
+        if pa.types.is_integer(values.type):
+            values = values.cast(pa.int64()).cast(pa.decimal128(_INTEGER_DIGITS, 0))
+        values = values.cast(pa.decimal256(_WIDE_DIGITS, type_.scale))
+    return values.cast(type_)
+
+
+def _with_items(lists: Any, items: Any, type_: Any) -> Any:
+    return pa.Array.from_buffers(type_, len(lists), lists.buffers()[:2], offset=lists.offset, children=[items])
+
+
+_INTEGER_DIGITS = 19
+_WIDE_DIGITS = 76

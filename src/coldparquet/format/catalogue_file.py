@@ -29,7 +29,8 @@ the other, compressed together with zlib: neighbours are similar. The index:
     u32[entries]  bytes of the partition's name
     u32[entries]  bytes of the ETag of the Parquet object, quotes included; 0 where it has none that lasts
     u32[entries]  bytes of the ETag of the sidecar; likewise
-    u32[entries]  1 if the partition had a ``_pages``, else 0
+    u32[entries]  bit 0: whether the partition had a ``_pages``; the others: number of its list of columns, which is that of
+                  other entries with the same columns, from 1; 0 if it is not known
     u32[blocks]   number of sidecars in each block; blocks and sidecars are in the order of the entries
     u64[blocks]   bytes of each block, compressed
     u32[blocks]   CRC-32 of these bytes
@@ -45,9 +46,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct
 
-from coldparquet.errors import InvalidInputError, UnsupportedError
+from coldparquet.errors import FormatError, InvalidInputError, UnsupportedError
 from coldparquet.format.binary import Envelope
 from coldparquet.format.catalogue_blooms import encode_blooms, parse_blooms
+from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.ranges import ByteRange
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.format.catalogue_blooms import CatalogueBlooms, PackedBloom
+    from coldparquet.format.sidecar_header import ColumnSchema
 
 
 LARGEST_INDEX_BYTES = 64 * 1024 * 1024
@@ -112,6 +115,8 @@ class CatalogueIndex(Struct, frozen=True, kw_only=True):
     data_etags: tuple[str | None, ...]
     sidecar_etags: tuple[str | None, ...]
     has_pages: npt.NDArray[np.bool_]
+    column_lists: npt.NDArray[np.int64]
+    """Number of each entry's list of columns, the same for entries with the same columns; 0 if it is not known."""
     blocks: npt.NDArray[np.int64]
     """Block in which each sidecar is."""
     sidecar_starts: npt.NDArray[np.int64]
@@ -210,7 +215,7 @@ def _parse_index(body: bytes, header: Any, path: str | None) -> CatalogueIndex:
     block_lengths = np.frombuffer(body, "<u8", blocks, place + 4 * blocks)
     block_checksums = np.frombuffer(body, "<u4", blocks, place + 12 * blocks).astype(np.int64)
     texts = body[fixed_bytes:]
-    lengths, *text_lengths, pages = numbers
+    lengths, *text_lengths, flags = numbers
     if block_counts.sum() != entries or (blocks and not block_counts.all()):
         raise ENVELOPE.invalid(f"the blocks do not hold the {entries:,} sidecars", "blocks", path)
     blooms_start = _HEADER_BYTES + header.index_bytes
@@ -244,7 +249,8 @@ def _parse_index(body: bytes, header: Any, path: str | None) -> CatalogueIndex:
         row_counts=sizes[1].astype(np.int64),
         data_etags=tuple(etag or None for etag in data_etags),
         sidecar_etags=tuple(etag or None for etag in sidecar_etags),
-        has_pages=pages != 0,
+        has_pages=flags & 1 != 0,
+        column_lists=flags >> 1,
         blocks=of_blocks,
         sidecar_starts=stops - lengths - before[of_blocks],
         sidecar_stops=stops - before[of_blocks],
@@ -356,7 +362,7 @@ def _encode_index(entries: Sequence[PackedSidecar], block_counts: Sequence[int],
     numbers = [
         [len(entry.sidecar) for entry in entries],
         *([len(text) for text in of_kind] for of_kind in texts),
-        [int(entry.has_pages) for entry in entries],
+        [entry.has_pages | number << 1 for entry, number in zip(entries, _column_lists(entries), strict=True)],
         block_counts,
     ]
     parts = [
@@ -367,3 +373,16 @@ def _encode_index(entries: Sequence[PackedSidecar], block_counts: Sequence[int],
         *(text for of_kind in texts for text in of_kind),
     ]
     return b"".join(parts)
+
+
+def _column_lists(entries: Sequence[PackedSidecar]) -> list[int]:
+    """Number the lists of columns that entries have."""
+    numbers: dict[ColumnSchema | None, int] = {None: 0}
+    return [numbers.setdefault(_schema_of(entry), len(numbers)) for entry in entries]
+
+
+def _schema_of(entry: PackedSidecar) -> ColumnSchema | None:
+    try:
+        return parse_sidecar(entry.sidecar, parquet_size_bytes=entry.parquet_size_bytes).schema
+    except (FormatError, UnsupportedError):
+        return None

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -224,7 +225,7 @@ def _logical_of_annotation(annotation: thrift.Annotation) -> LogicalType:
                 return _OTHER
             is_utc = kind is LogicalKind.TIME or time.isAdjustedToUTC is not False
             return LogicalType(kind=kind, unit=unit, is_utc=is_utc)
-    for kind in (LogicalKind.STRING, LogicalKind.LIST, LogicalKind.DATE, LogicalKind.UUID):
+    for kind in (LogicalKind.STRING, LogicalKind.LIST, LogicalKind.DATE, LogicalKind.UUID, LogicalKind.UNKNOWN):
         if getattr(annotation, kind) is not None:
             return LogicalType(kind=kind)
     return _OTHER
@@ -317,7 +318,7 @@ def _annotate(element: thrift.SchemaElement, logical: LogicalType | None) -> Non
         case LogicalKind.TIME | LogicalKind.TIMESTAMP:
             unit = thrift.UnitAnnotation(**{_UNITS[logical.unit or ""]: Empty()})
             setattr(annotation, logical.kind, thrift.TimeAnnotation(isAdjustedToUTC=logical.is_utc, unit=unit))
-        case LogicalKind.STRING | LogicalKind.LIST | LogicalKind.DATE | LogicalKind.UUID:
+        case LogicalKind.STRING | LogicalKind.LIST | LogicalKind.DATE | LogicalKind.UUID | LogicalKind.UNKNOWN:
             setattr(annotation, logical.kind, Empty())
         case LogicalKind.OTHER:
             return
@@ -343,7 +344,8 @@ _LONGEST_NOTE_BYTES = 32 * 1024
 
 _SHOWN_CHARACTERS = 60
 
-_CONVERTED_MAPS = frozenset({1, 2})
+_CONVERTED_MAP = 1
+_CONVERTED_MAPS = frozenset({_CONVERTED_MAP, 2})
 """MAP and MAP_KEY_VALUE of the older annotations."""
 
 
@@ -357,7 +359,7 @@ class _Node(Struct):
 def annotation_of(leaf: SchemaLeaf) -> str:
     """Return the annotation of the first leaf of a column; without the schema if that is too long."""
     first, *others = map(_what_counts, leaf.elements)
-    note = _note([replace(first, name=""), *others])
+    note = note_of([replace(first, name=""), *others])
     text = _type_text(_tree(iter(leaf.elements)))
     is_too_long = len(note) + len(text) > _LONGEST_NOTE_BYTES
     if is_too_long:
@@ -403,7 +405,7 @@ def note_of_levels(note: str, number: int) -> str:
         thrift.SchemaElement(name="group", repetition_type=group.repetition_type, num_children=1) for group in groups
     ]
     last = thrift.SchemaElement(name="number", repetition_type=leaf.repetition_type, type=PhysicalType.INT32)
-    return _note([*levels, last])
+    return note_of([*levels, last])
 
 
 def _paths(node: _Node) -> Iterator[list[thrift.SchemaElement]]:
@@ -415,7 +417,8 @@ def _paths(node: _Node) -> Iterator[list[thrift.SchemaElement]]:
             yield [node.element, *path]
 
 
-def _note(elements: Sequence[thrift.SchemaElement]) -> str:
+def note_of(elements: Sequence[thrift.SchemaElement]) -> str:
+    """Return the schema of one column, a field and all below it, as in its annotation."""
     schema = [thrift.SchemaElement(name="schema", num_children=1), *elements]
     return base64.b64encode(thrift.FileMetaData(schema=schema, num_rows=0).encode()).decode()
 
@@ -426,36 +429,109 @@ def _tree(elements: Iterator[thrift.SchemaElement]) -> _Node:
 
 
 def _type_text(node: _Node) -> str:
-    """Write the Arrow type that a field becomes; equal texts mean equal types, but for the names of items."""
-    text = _text_once(node)
-    return f"list<{text}>" if node.element.repetition_type == Repetition.REPEATED else text
+    """Write the Arrow type that a field becomes."""
+    shape, parts = _shape(node)
+    if shape == "leaf":
+        return _leaf_text(node.element)
+    texts = [f"{part.element.name}: {_type_text(part)}" if shape == "struct" else _type_text(part) for part in parts]
+    return f"{shape}<{', '.join(texts)}>"
 
 
-def _text_once(node: _Node) -> str:
+_Shape = Literal["leaf", "list", "map", "struct"]
+
+
+def _shape(node: _Node) -> tuple[_Shape, list[_Node]]:
+    """Return what Arrow makes of a field, and the fields in it.
+
+    Some repeated groups are the item of a list, and others only hold it (LogicalTypes.md, "Lists").
+    """
     element, children = node.element, node.children
+    if element.repetition_type == Repetition.REPEATED:
+        return "list", [_once(node)]
     if not children:
-        return _leaf_text(element)
-    logical = logical_type_of(element)
-    repeated = children[0]
+        return "leaf", []
+    repeated, logical = children[0], logical_type_of(element)
     is_wrapper = len(children) == 1 and repeated.element.repetition_type == Repetition.REPEATED
     if is_wrapper and logical is not None and logical.kind is LogicalKind.LIST:
-        return f"list<{_item_text(element, repeated)}>"
+        is_item = len(repeated.children) != 1 or repeated.element.name in {"array", f"{element.name}_tuple"}
+        return "list", [_once(repeated) if is_item else repeated.children[0]]
     if is_wrapper and _is_map(element) and len(repeated.children) == 2:
-        key, value = map(_type_text, repeated.children)
-        return f"map<{key}, {value}>"
-    return _struct_text(children)
+        return "map", repeated.children
+    return "struct", children
 
 
-def _struct_text(children: Sequence[_Node]) -> str:
-    return f"struct<{', '.join(f'{child.element.name}: {_type_text(child)}' for child in children)}>"
+def _once(node: _Node) -> _Node:
+    return _Node(replace(node.element, repetition_type=Repetition.OPTIONAL), node.children)
 
 
-def _item_text(group: thrift.SchemaElement, repeated: _Node) -> str:
-    """Write what a list holds; some repeated groups are the item, and others only hold it (LogicalTypes.md, "Lists")."""
-    is_item = repeated.element.name in {"array", f"{group.name}_tuple"}
-    if len(repeated.children) == 1 and not is_item:
-        return _type_text(repeated.children[0])
-    return _text_once(repeated)
+def unified_note(first: str, second: str, unified_leaf: UnifiedLeaf) -> tuple[str, str] | None:
+    """Return the schema of a column that holds the values of two noted ones, and its Arrow type as text.
+
+    Structs get the fields of both, the first one's in front; fields are found by their names. None if there is none.
+    """
+    trees = [_tree(iter(noted_leaves(note)[0].elements)) for note in (first, second)]
+    both, as_first = (_unified(trees[0], other, unified_leaf) for other in (trees[1], trees[0]))
+    if both is None:
+        return None
+    if both == as_first:
+        return first, _type_text(trees[0])
+    return note_of(list(_elements(both))), _type_text(both)
+
+
+UnifiedLeaf: TypeAlias = Callable[[thrift.SchemaElement, thrift.SchemaElement], thrift.SchemaElement | None]
+"""Returns a leaf that holds the values of two, None if there is none."""
+
+
+def _unified(first: _Node, second: _Node, unified_leaf: UnifiedLeaf) -> _Node | None:
+    (shape, parts), (other_shape, other_parts) = _shape(first), _shape(second)
+    for node, other in ((first, second), (second, first)):
+        if node is not other and _type_text(other) == "null":
+            return _unified(node, node, unified_leaf)
+    if shape != other_shape:
+        return None
+    if shape == "leaf":
+        is_same = _leaf_text(first.element) == _leaf_text(second.element)
+        leaf = first.element if is_same else unified_leaf(first.element, second.element)
+        return None if leaf is None else _Node(replace(leaf, repetition_type=Repetition.OPTIONAL), [])
+    pairs = list(zip(parts, other_parts, strict=True)) if shape != "struct" else _pairs_by_name(parts, other_parts)
+    unified = [_unified(*pair, unified_leaf) for pair in pairs]
+    made = [part for part in unified if part is not None]
+    return _group(shape, first.element.name, made) if unified and len(made) == len(unified) else None
+
+
+def _pairs_by_name(parts: Sequence[_Node], others: Sequence[_Node]) -> list[tuple[_Node, _Node]]:
+    """Return the fields of two structs in pairs, each that only one has with itself; none if names do not tell them apart."""
+    first, second = ({part.element.name: part for part in of_one} for of_one in (parts, others))
+    if len(first) < len(parts) or len(second) < len(others):
+        return []
+    return [(first.get(name, part), second.get(name, part)) for name, part in (first | second).items()]
+
+
+def _group(shape: _Shape, name: str, parts: list[_Node]) -> _Node:
+    """Make a field of other fields in the form that LogicalTypes.md demands; all may be null but the keys of maps."""
+    group = thrift.SchemaElement(name=name, repetition_type=Repetition.OPTIONAL, num_children=len(parts))
+    if shape == "struct":
+        return _Node(group, parts)
+    repeated = thrift.SchemaElement(
+        name="list" if shape == "list" else "key_value",
+        repetition_type=Repetition.REPEATED,
+        num_children=len(parts),
+    )
+    names = ("element",) if shape == "list" else ("key", "value")
+    parts = [_Node(replace(part.element, name=name), part.children) for name, part in zip(names, parts, strict=True)]
+    group.num_children = 1
+    if shape == "list":
+        _annotate(group, LogicalType(kind=LogicalKind.LIST))
+    else:
+        group.converted_type, group.logicalType = _CONVERTED_MAP, thrift.Annotation(MAP=Empty())
+        parts[0].element.repetition_type = Repetition.REQUIRED
+    return _Node(group, [_Node(repeated, parts)])
+
+
+def _elements(node: _Node) -> Iterator[thrift.SchemaElement]:
+    yield node.element
+    for child in node.children:
+        yield from _elements(child)
 
 
 def _is_map(element: thrift.SchemaElement) -> bool:
@@ -479,12 +555,13 @@ def _leaf_text(element: thrift.SchemaElement) -> str:
 _TEXTS = {
     LogicalKind.STRING: "string",
     LogicalKind.DATE: "date32",
+    LogicalKind.UNKNOWN: "null",
     LogicalKind.INTEGER: "{sign}int{logical.bit_width}",
     LogicalKind.DECIMAL: "decimal({logical.precision}, {logical.scale})",
     LogicalKind.TIME: "time[{logical.unit}]",
     LogicalKind.TIMESTAMP: "timestamp[{logical.unit}{zone}]",
 }
-_ANNOTATED = {"FLOAT16": "halffloat", "UNKNOWN": "null", "JSON": "string"}
+_ANNOTATED = {"FLOAT16": "halffloat", "JSON": "string"}
 _PLAIN_TEXTS = {
     PhysicalType.BOOLEAN: "bool",
     PhysicalType.INT32: "int32",

@@ -165,7 +165,7 @@ _DECIMALS = frozenset(
     {PhysicalType.INT32, PhysicalType.INT64, PhysicalType.BYTE_ARRAY, PhysicalType.FIXED_LEN_BYTE_ARRAY}
 )
 _CONTRADICTION: Inferred = (UNKNOWN_TYPE_CODE, None)
-"""The annotation is invalid for this physical type, such as a 64-bit integer in 32 bits: its meaning is unknown."""
+"""The annotation is invalid for this physical type, such as a 64-bit integer in 32 bits, or tells no type: its meaning is unknown."""
 _NULLABLE_TAGS = frozenset({TypeTag.BOOLEAN, TypeTag.BYTE, TypeTag.SHORT})
 """Types that QuestDB reads as 0 or false where the file has a null."""
 
@@ -311,7 +311,8 @@ def _infer_types(footer: ParquetFooter) -> tuple[list[int], dict[int, str]]:
 def _may_be_decoded(leaf: SchemaLeaf) -> bool:
     """Tell whether pyarrow may read a column for which QuestDB has no type; not if its annotation contradicts it."""
     is_nested = leaf.depth > 1 or leaf.max_rep_level > 0
-    return is_nested or leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY
+    is_null = leaf.logical is not None and leaf.logical.kind is LogicalKind.UNKNOWN
+    return is_nested or is_null or leaf.physical_type is PhysicalType.FIXED_LEN_BYTE_ARRAY
 
 
 def _stated_type(column: QuestdbColumn, leaf: SchemaLeaf) -> int:

@@ -139,6 +139,8 @@ class LogicalKind(StrEnum):
     TIMESTAMP = "TIMESTAMP"
     UUID = "UUID"
     LIST = "LIST"
+    UNKNOWN = "UNKNOWN"
+    """Nothing but nulls, of any type: what pyarrow writes for a column without values."""
     OTHER = "OTHER"
     """Any irrelevant annotation: ENUM, JSON, BSON, MAP, INTERVAL, FLOAT16 and newer ones."""
 

@@ -139,7 +139,10 @@ class IndexJob(TableByTable):
             layout=found.layout,
             notes=tuple(found.other_notes),
             findings=found.unread,
-            is_table=all(location.directory_path != path.rstrip("/") for location in found.locations),
+            is_table=all(
+                location.sidecar_path is None or location.directory_path != path.rstrip("/")
+                for location in found.locations
+            ),
         )
 
     def excuse(self, location: PartitionLocation) -> str | None:  # noqa: ARG002 - for jobs that pass over some

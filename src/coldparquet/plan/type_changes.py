@@ -17,8 +17,9 @@ DECIMAL to other numbers; how those round is not established, so they are not he
 
 In foreign files one column may have several types. They become the type that holds the values of all, as Arrow unifies
 them: like ``pyarrow.unify_schemas(..., promote_options="permissive")``. There are two exceptions. A conversion that
-would round is excluded (a decimal is never made a float). Text and lists stay what they were. A value that the result
-cannot hold is an error when it is read: 2**60 + 1 among doubles, 2**64 - 1 among signed integers.
+would round is excluded (a decimal is never made a float). Text stays what it was. A value that the result cannot hold is
+an error when it is read: 2**60 + 1 among doubles, 2**64 - 1 among signed integers. Nested types are unified leaf by leaf;
+structs get the fields of all.
 
 Columns of a QuestDB table with ``_meta`` follow the table above instead.
 """
@@ -29,6 +30,10 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from coldparquet.errors import UnsupportedError
+from coldparquet.format.parquet_schema import LeafSpec, encode_leaf, note_of, parse_schema, unified_note
+from coldparquet.format.parquet_thrift import SchemaElement
+from coldparquet.format.sidecar_from_footer import infer_type
 from coldparquet.format.sidecar_layout import PhysicalType
 from coldparquet.format.type_codes import (
     NANOSECOND_BIT,
@@ -92,11 +97,17 @@ def unified_type(first: ColumnType, second: ColumnType) -> ColumnType | None:
     """Return the type that holds the values of both, None if there is none."""
     if widens(second, first):
         return first
-    if widens(first, second):
+    if second.arrow.name != "parquet" and widens(
+        first, second
+    ):  # nested types get the fields of the first one in front
         return replace(second, is_unified=True)
     arrow = _unified(first.arrow, second.arrow)
     if arrow is None or not (_is_plain(first) and _is_plain(second)):
         return None
+    if arrow.name == "parquet":
+        return replace(
+            first if first.arrow.name == "parquet" else second, name=arrow.text, arrow=arrow, is_unified=True
+        )
     made = _decimal_type(arrow) if arrow.name in _DECIMALS else _MADE_TYPES.get(arrow)
     return made and replace(made, is_unified=True)
 
@@ -108,7 +119,7 @@ def widens(stored: ColumnType, wanted: ColumnType) -> bool:
         return True
     if wanted.never_null and not stored.never_null:
         return False
-    return _is_plain(stored) and _is_plain(wanted) and _unified(stored.arrow, wanted.arrow) == wanted.arrow
+    return _is_plain(stored) and _is_plain(wanted) and _unified(wanted.arrow, stored.arrow) == wanted.arrow
 
 
 def keeps_bounds(stored: ColumnType, wanted: ColumnType) -> bool:
@@ -129,15 +140,15 @@ def bounds_factor(stored: ColumnType, wanted: ColumnType) -> int:
 
 def _is_plain(column_type: ColumnType) -> bool:
     """Tell whether a type means no more than its Arrow type."""
-    return column_type.tag not in {TypeTag.CHAR, TypeTag.IPV4, TypeTag.ARRAY} and not is_geohash(column_type.tag)
+    return column_type.tag not in {TypeTag.CHAR, TypeTag.IPV4} and not is_geohash(column_type.tag)
 
 
 def _unified(first: ArrowKind, second: ArrowKind) -> ArrowKind | None:  # noqa: PLR0911 - a table, read from the top
     names = {first.name, second.name}
     if first == second:
         return first
-    if names == {"parquet"}:
-        return second if first.text == second.text else None  # only names of items differ, and what may be null
+    if "parquet" in names:
+        return _unified_as_stored(first, second)
     if names <= _INTEGERS.keys():
         return ArrowKind(name=_integer(_INTEGERS[first.name], _INTEGERS[second.name]))
     if names <= _INTEGERS.keys() | _FLOATS:
@@ -152,6 +163,50 @@ def _unified(first: ArrowKind, second: ArrowKind) -> ArrowKind | None:  # noqa: 
     if names <= _BYTES and not names <= {"string", "dictionary"}:
         return ArrowKind(name="binary")
     return None
+
+
+def _unified_as_stored(first: ArrowKind, second: ArrowKind) -> ArrowKind | None:
+    """Unify types of which one is read by its Parquet schema: nested, or of nothing but nulls."""
+    for kind, other in ((first, second), (second, first)):
+        if kind.text == "null":
+            return other
+    if not {first.name, second.name} <= {"parquet", "list"}:
+        return None
+    both = unified_note(_note(first), _note(second), _unified_leaf)
+    return both and ArrowKind(name="parquet", parquet=both[0], text=both[1])
+
+
+def _note(kind: ArrowKind) -> str:
+    """Return the Parquet schema of a nested type: lists of doubles have one without a note."""
+    if kind.name == "parquet":
+        return kind.parquet
+    depth = kind.dimensions
+    leaf = LeafSpec(name="", physical_type=PhysicalType.DOUBLE, max_rep_level=depth, max_def_level=2 * depth + 1)
+    return note_of(encode_leaf(leaf)[0])
+
+
+def _unified_leaf(first: SchemaElement, second: SchemaElement) -> SchemaElement | None:
+    """Return a leaf of a nested column that holds the values of two."""
+    try:
+        one, other = (_leaf_type(element) for element in (first, second))
+    except UnsupportedError:
+        return None
+    both = unified_type(one, other)
+    if both is None:
+        return None
+    spec = LeafSpec(
+        name=first.name,
+        physical_type=both.physical_type,
+        fixed_byte_length=both.fixed_byte_length,
+        logical=both.parquet_logical,
+    )
+    return encode_leaf(spec)[0][0]
+
+
+def _leaf_type(element: SchemaElement) -> ColumnType:
+    [leaf] = parse_schema([SchemaElement(name="schema", num_children=1), element], path=None)
+    type_code, annotation = infer_type(leaf)
+    return resolve_type(type_code, leaf.physical_type, leaf.fixed_byte_length, 0, annotation)
 
 
 def _integer(first: tuple[bool, int], second: tuple[bool, int]) -> str:

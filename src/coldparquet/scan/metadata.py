@@ -452,7 +452,10 @@ def _times_asked_for(question: Question) -> tuple[int, int] | None:
         lower, upper = timestamp_bounds(question.predicate, column.index)
         if lower is None or upper is None:
             continue
-        [stated] = stated_times_ns(sidecar, place, np.array([0, sidecar.row_group_count]))
+        try:
+            [stated] = stated_times_ns(sidecar, place, np.array([0, sidecar.row_group_count]))
+        except FormatError:
+            return None  # an error of the questions that need this file
         if stated is not None and misplaced_times(stated, day) is None:
             unit_ns = NANOSECONDS_PER_UNIT[arrow_type.unit or "ns"]
             return lower * unit_ns, (upper + 1) * unit_ns

@@ -154,7 +154,8 @@ def told_of_older_columns(snapshot: TableSnapshot) -> Iterator[None]:
     try:
         yield
     except InvalidInputError as error:
-        if error.kind != "UnknownColumn" or snapshot.files is not None or len(snapshot.partitions) == 1:
+        is_known = snapshot.knows_all_columns or snapshot.files is not None or len(snapshot.partitions) == 1
+        if error.kind != "UnknownColumn" or is_known:
             raise
         name = error.details.get("column")
         known = [(partition.name, partition.snapshot) for partition in snapshot.partitions]

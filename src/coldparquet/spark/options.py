@@ -17,12 +17,12 @@
 | ``prices`` | JSON file with what the store charges, read on the driver |
 | ``archived`` | ``refuse``, ``skip`` or ``restore`` partitions in an archive class |
 | ``unread`` | ``refuse`` a table with Parquet files beside its partitions that are not read, or ``skip`` these files |
-| ``columns_from`` | ``newest`` or ``all``: which partitions define the columns of a table without ``_meta`` |
+| ``columns_from`` | ``auto``, ``newest`` or ``all``: which partitions define the columns of a table without ``_meta`` |
 | ``merge_schema`` | as of Spark's own reader: ``true`` is ``columns_from=all``, ``false`` is ``columns_from=newest`` |
 | ``timestamp`` | the column that says when a row happened, for files that do not name one |
 | ``table_format`` | ``delta`` or ``iceberg``: which log says what files the table has |
 | ``index`` | directory with the index of a table that is not ours to write to, such as ``s3://mine/indexes/events`` |
-| ``keys`` | ``inferred`` or ``text``: types of the columns that directories such as ``date=2024-03-01`` state |
+| ``keys`` | ``inferred``, ``text`` or ``zip=text,year=int32``: types of the columns that directories such as ``date=2024-03-01`` state |
 | ``sidecars`` | ``false`` plans from Parquet footers, for tables with damaged sidecars; default ``true`` |
 | ``restore_tier``, ``restore_days``, ``restore_wait`` | how to restore them |
 | ``cache_directory`` | where the driver caches sidecars between runs; tasks cache nothing |
@@ -56,7 +56,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
 from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.follow.progress import ON_CHANGE, StepLimit
-from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions, parse_byte_count
+from coldparquet.options import ReadOptions, RestoreTerms, StoreOptions, parse_byte_count, parse_key_types
 from coldparquet.prices import PriceTable
 from coldparquet.spark.credentials import STORAGE_PREFIX, Credentials, option_key
 
@@ -236,7 +236,7 @@ _OPTIONS: Options = {
     "columns_from": ("read.columns_from", str),
     "merge_schema": ("read.columns_from", lambda text: "all" if truth(text) else "newest"),
     "timestamp": ("read.timestamp", str),
-    "keys": ("read.keys", str),
+    "keys": ("read.keys", parse_key_types),
     "index": ("read.index", str),
     "table_format": ("read.format", str),
     "sidecars": ("read.sidecars", truth),
