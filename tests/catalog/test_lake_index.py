@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -70,7 +71,10 @@ async def test_an_indexed_lake_is_planned_without_footers(index: str | None) -> 
     assert rows.num_rows == 71
     catalogue = "_catalogue" if index is None else f"{index}/_catalogue"
     data = [f"get {name_of(3, part)}" for part in range(FILES)]
-    assert log == sorted([f"get {catalogue}", *LOOKED_FOR, "list lake", "list lake", *data])
+    looked_for = (
+        LOOKED_FOR if index is None else []
+    )  # the listing, beside which the index comes, says that there are none
+    assert log == sorted([f"get {catalogue}", *looked_for, "list lake", "list lake", *data])
     assert len(before) == len(OPENING) + DAYS * FILES + len(data) - len(data)  # small files come with their footers
     rows, log = await ask(store, "date = '2024-03-04'", index=index)
     assert rows.num_rows == 100
@@ -79,6 +83,22 @@ async def test_an_indexed_lake_is_planned_without_footers(index: str | None) -> 
         assert await table.scan().count() == DAYS * FILES * 50
         assert await table.scan(where="date >= '2024-03-08'").count() == 200
         assert not [entry for entry in table.request_log if "parquet" in entry.path]
+
+
+async def test_a_year_of_days_takes_four_requests_beside_the_files_that_hold_rows_and_a_count_no_other() -> None:
+    days, index = [f"date={date(2023, 1, 1) + timedelta(days=day)}" for day in range(365)], "mine/indexes/year"
+    content = file_of(1, 0)
+    store = LakeStore({f"lake/{day}/part-{part}.parquet": content for day in days for part in range(3)})
+    await index_table("lake", store=store, index=index)
+    opening = [f"get {index}/_catalogue", "list lake", "list lake", "list lake"]
+    rows, log = await ask(store, "date >= '2023-03-06' and date < '2023-03-13'", index=index)
+    assert rows.num_rows == 7 * 3 * 50
+    week = days[64:71]
+    assert log == sorted([*opening, *(f"get {day}/part-{part}.parquet" for day in week for part in range(3))])
+    for where, count in ((None, 365 * 3 * 50), ("date = '2023-03-06'", 150), ("id >= 1000", 365 * 3 * 50)):
+        async with cp.open_table("lake", store=store, options=cp.ReadOptions(index=index)) as table:
+            assert await table.scan(where=where).count() == count
+            assert sorted(f"{one.operation} {one.path.removeprefix('lake/')}" for one in table.request_log) == opening
 
 
 async def problems(store: MemoryStore, index: str | None) -> dict[str, list[Finding]]:

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from coldparquet.catalog.hive_keys import describes_keys
+from coldparquet.catalog.table_files import METADATA_FILE, TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import (
     AccessError,
@@ -25,7 +26,7 @@ from coldparquet.options import KIB, MIB
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.log import note_metadata
-from coldparquet.storage.requests import RangeRequest, is_lasting_etag
+from coldparquet.storage.requests import FetchedRange, RangeRequest, is_lasting_etag
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.blooms import WantedBlocks
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.requests import FetchedRange, ObjectInfo
+    from coldparquet.storage.requests import Listing, ObjectInfo
 
     Words: TypeAlias = npt.NDArray[np.uint32]
     Stripe: TypeAlias = tuple[str, int, int]
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
 CATALOGUE_FILE = "_catalogue"
 
 CATALOGUE_REASON = "catalogue"
+
+TABLE_FILES = (TRANSACTION_FILE, METADATA_FILE)
+"""Files of a table that an index at another place holds, too: entries of these names, of which a listing tells whether they still
+count. So a reader that knows where the index is asks for neither, in tables and in lakes that have none."""
 
 _FIRST_REQUEST_BYTES = 512 * 1024
 """Holds a year of days of 10 columns in 4 row groups, and downloads while `_txn` and the listing are awaited."""
@@ -113,6 +118,26 @@ async def _read_index(store: ObjectStore, path: str, answer: FetchedRange) -> Ca
         beginning += (await send_for_catalogue(store, request)).data
     index = await asyncio.to_thread(parse_catalogue_index, beginning, path=path)
     return CatalogueFile(path=path, index=index, beginning=beginning, etag=answer.etag)
+
+
+async def remembered_files(file: CatalogueFile, listing: Listing, path: str) -> dict[str, FetchedRange]:
+    """Return the files of a table that its index holds in the versions that a listing of its directory shows. No request."""
+    index, listed = file.index, {info.path: info for info in listing.objects}
+    found: dict[str, FetchedRange] = {}
+    for name in TABLE_FILES:
+        info, entry = listed.get(f"{path.rstrip('/')}/{name}"), None if index is None else index.entry_of.get(name)
+        if index is None or info is None or entry is None:
+            continue
+        block, etag = int(index.blocks[entry]), index.data_etags[entry]
+        place = index.block_range(block)
+        if info.etag != etag or not is_lasting_etag(etag) or place.stop > len(file.beginning):
+            continue
+        unpacked = await asyncio.to_thread(_unpack, index, block, memoryview(file.beginning)[place.start : place.stop])
+        if not isinstance(unpacked, str):
+            data = bytes(index.sidecar_in(unpacked, entry))
+            if len(data) == info.size_bytes:
+                found[name] = FetchedRange(data=data, start=0, etag=etag, object_size_bytes=len(data))
+    return found
 
 
 async def send_for_catalogue(store: ObjectStore, request: RangeRequest) -> FetchedRange:

@@ -36,6 +36,7 @@ from coldparquet.maintenance.packed_entries import (
     read_blooms,
     read_entry,
     read_entry_of_file,
+    read_table_files_as_they_are,
 )
 from coldparquet.maintenance.parquet_metadata import ParquetMetadataWriter, WrittenParquetMetadata
 from coldparquet.pipelines.lakes import TableByTable, one_table
@@ -345,6 +346,7 @@ class _Packing:
         self._dry_run = dry_run
         self._on_progress = on_progress
         self._live_files = live_files
+        self._table_files: list[PackedSidecar] = []
         self._metadata: ParquetMetadataWriter | None = None
         if renew_metadata and live_files is None and index_path is None:
             self._metadata = ParquetMetadataWriter(self._checked, path, options, make=parquet_metadata, dry_run=dry_run)
@@ -385,6 +387,8 @@ class _Packing:
             )
         if layout is None and self._is_elsewhere:
             layout = await self._listed_directories(locations)
+            if discovery.files is not None:
+                self._table_files = await read_table_files_as_they_are(self._store, self._path)
         if layout is not None:
             return await self._pack_layout(layout, None if force else existing, existing, bloom_limit_bytes)
         kept: dict[str, PackedSidecar] = {}
@@ -480,7 +484,7 @@ class _Packing:
             return replace(
                 report, reason="there is nothing that can be packed: no sidecar, or no file that can be described"
             )
-        data = await asyncio.to_thread(encode_catalogue, entries)
+        data = await asyncio.to_thread(encode_catalogue, [*self._table_files, *entries])
         reason = None if self._store.has_version_listings else _NOT_USED_HERE
         report = replace(report, catalogue_bytes=len(data), reason=reason)
         if existing is not None and existing.data == data:

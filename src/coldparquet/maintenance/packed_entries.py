@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.catalog.hive_keys import describes_keys
-from coldparquet.catalog.packed import is_as_packed, may_count
+from coldparquet.catalog.packed import TABLE_FILES, is_as_packed, may_count
 from coldparquet.catalog.pages import PAGES_FILE
 from coldparquet.catalog.partition import Partition, look_up_sidecar
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
+from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import (
     AccessError,
     ColdParquetError,
@@ -34,6 +35,7 @@ from coldparquet.plan.coalescing import choose_coalescing
 from coldparquet.plan.model import StoreSpeed
 from coldparquet.records import replace
 from coldparquet.scan.evidence import fetch_bloom_ranges
+from coldparquet.storage.checked import read_whole
 from coldparquet.storage.requests import is_lasting_etag, is_written_after
 
 if TYPE_CHECKING:
@@ -215,6 +217,24 @@ async def read_entry(
         sidecar_etag=_lasting_etag(listed, SIDECAR_FILE),
         has_pages=not listed or PAGES_FILE in listed,
     )
+
+
+async def read_table_files_as_they_are(store: ObjectStore, path: str) -> list[PackedSidecar]:
+    """Read the files of a table for its index, see :data:`TABLE_FILES`; none without lasting versions. 2 requests."""
+    read = [read_whole(store, f"{path}/{name}") for name in TABLE_FILES]
+    return [
+        PackedSidecar(
+            name=name,
+            parquet_size_bytes=0,
+            row_count=0,
+            sidecar=found.data,
+            data_etag=found.etag,
+            sidecar_etag=None,
+            has_pages=False,
+        )
+        for name, found in zip(TABLE_FILES, await gather_or_cancel(read), strict=True)
+        if is_lasting_etag(found.etag) and len(found.data) <= LARGEST_SIDECAR_BYTES
+    ]
 
 
 def as_listed(location: PartitionLocation, listed: Mapping[str, ObjectInfo]) -> PartitionLocation:

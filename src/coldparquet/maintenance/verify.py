@@ -23,7 +23,7 @@ from coldparquet.catalog.other_layouts import (
     unread_beside,
     without_version,
 )
-from coldparquet.catalog.packed import CATALOGUE_FILE, PackedLookup, fetch_catalogue
+from coldparquet.catalog.packed import CATALOGUE_FILE, TABLE_FILES, PackedLookup, fetch_catalogue
 from coldparquet.catalog.table_files import partition_location
 from coldparquet.errors import (
     AccessError,
@@ -116,7 +116,7 @@ class OpenedCatalogue:
             for problem in self.catalogue.problems(locations)
         ]
         packed = () if file.index is None else tuple(file.index.entry_of)
-        vanished = sorted(set(packed) - {location.name for location in every})
+        vanished = sorted(set(packed) - {location.name for location in every}.union(TABLE_FILES))
         if vanished:
             is_of_other = len(vanished) == len(packed)
             gone = f"{CATALOGUE_FILE} has {len(vanished):,} of {len(packed):,} entries of what the table does not have"
