@@ -260,6 +260,18 @@ async def test_names_and_keys_in_any_script_are_indexed() -> None:
     assert await problems(store, None) == {}
 
 
+async def test_a_file_whose_name_is_not_unicode_is_indexed_with_the_others() -> None:
+    store = LakeStore({f"lake/date=2024-03-01/{name}.parquet": file_of(1, 0) for name in ("x", "y\udcff", "z\ud83d")})
+    for action in ("written", "unchanged"):
+        report = await index_table("lake", store=store, index="mine/odd")
+        assert report.catalogue is not None
+        assert (report.catalogue.action, report.catalogue.packed_count) == (action, 3)
+    async with cp.open_table("lake", store=store, options=cp.ReadOptions(index="mine/odd")) as table:
+        assert await table.scan().count() == 150
+        assert not [entry for entry in table.request_log if "parquet" in entry.path]
+    assert await problems(store, "mine/odd") == {}
+
+
 async def test_a_file_that_cannot_be_described_is_a_failure_and_the_others_are_indexed() -> None:
     store = await lake()
     await store.put(f"lake/{name_of(1, 5)}", b"no Parquet", overwrite=False)

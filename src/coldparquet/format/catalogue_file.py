@@ -33,7 +33,8 @@ the other, compressed together with zlib: neighbours are similar. The index:
     u32[blocks]   number of sidecars in each block; blocks and sidecars are in the order of the entries
     u64[blocks]   bytes of each block, compressed
     u32[blocks]   CRC-32 of these bytes
-    bytes         the names, one after the other, then the ETags of the Parquet objects, then those of the sidecars: UTF-8
+    bytes         the names, one after the other, then the ETags of the Parquet objects, then those of the sidecars: UTF-8,
+                  in which a lone surrogate has the three bytes of its number
 """
 
 from __future__ import annotations
@@ -98,6 +99,8 @@ LONGEST_BLOCK_BYTES = BLOCK_SIDECAR_BYTES + LARGEST_SIDECAR_BYTES
 
 
 _LARGEST_NUMBER = (1 << 63) - 1
+_NAMES_ERRORS = "surrogatepass"
+"""Names of files need not be Unicode; one that is not must not fail the index of all others."""
 
 
 class CatalogueIndex(Struct, frozen=True, kw_only=True):
@@ -264,7 +267,8 @@ def _split(texts: bytes, lengths: Sequence[npt.NDArray[np.int64]]) -> list[list[
     for of_kind in lengths:
         stops = begin + np.cumsum(of_kind)
         starts = stops - of_kind
-        kinds.append([texts[start:stop].decode() for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)])
+        places = zip(starts.tolist(), stops.tolist(), strict=True)
+        kinds.append([texts[start:stop].decode("utf-8", _NAMES_ERRORS) for start, stop in places])
         begin = int(stops[-1]) if len(stops) else begin
     return kinds
 
@@ -341,14 +345,14 @@ def _block_counts(lengths: npt.NDArray[np.int64]) -> list[int]:
 
 
 def _encode_index(entries: Sequence[PackedSidecar], block_counts: Sequence[int], blocks: Sequence[bytes]) -> bytes:
-    try:
-        texts = [
-            [entry.name.encode() for entry in entries],
-            [(entry.data_etag or "").encode() for entry in entries],
-            [(entry.sidecar_etag or "").encode() for entry in entries],
-        ]
-    except UnicodeEncodeError as error:
-        raise InvalidInputError("a partition of which name or ETag is not Unicode cannot be packed") from error
+    texts = [
+        [text.encode("utf-8", _NAMES_ERRORS) for text in of_kind]
+        for of_kind in (
+            [entry.name for entry in entries],
+            [entry.data_etag or "" for entry in entries],
+            [entry.sidecar_etag or "" for entry in entries],
+        )
+    ]
     sizes = [
         [entry.parquet_size_bytes for entry in entries],
         [entry.row_count for entry in entries],
