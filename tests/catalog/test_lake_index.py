@@ -15,7 +15,9 @@ from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
-from coldparquet.maintenance.verify import verify_table
+from coldparquet.maintenance.verify import VerifyJob, verify_table
+from coldparquet.pipelines.lakes import one_table
+from coldparquet.pipelines.model import Place
 from coldparquet.records import replace
 from coldparquet.storage.checked import read_whole
 from coldparquet.storage.memory import MemoryStore
@@ -137,6 +139,28 @@ async def test_verifying_compares_an_index_with_the_files_wherever_it_lies(index
     assert [stale.remedy, missing.remedy, vanished.remedy] == [advice, advice, f"readers pass them by; {advice}"]
     await index_table("lake", store=store, index=index)
     assert await problems(store, index) == {}
+
+
+@pytest.mark.parametrize("index", [None, "mine/indexes/lake"])
+async def test_verifying_files_one_by_one_lists_their_lake_once(index: str | None) -> None:
+    class Listed(LakeStore):
+        listings = 0
+
+        async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
+            Listed.listings += 1
+            return await super().list_between(path, start=start, stop=stop)
+
+    store = Listed({path: stored.data for path, stored in (await lake())._objects.items()})
+    await index_table("lake", store=store, index=index)
+    await store.put(f"lake/{name_of(5, 0)}", file_of(5, 3), overwrite=True)
+    Listed.listings = 0
+    async with one_table(Place("lake", None, None, store)) as table:
+        run = await VerifyJob(index=index).on_table(replace(table, is_alone=False))  # as one of several tables
+    assert Listed.listings == 2, "one finds the files, one tells their versions"
+    found = {
+        one.partition: [finding["kind"] for finding in one.details["findings"]] for one in run.results if one.partition
+    }
+    assert {name: kinds for name, kinds in found.items() if kinds} == {name_of(5, 0): ["CatalogueNotUsed"]}
 
 
 async def test_verifying_tells_of_an_index_that_is_not_there_or_of_another_lake_or_wrong() -> None:

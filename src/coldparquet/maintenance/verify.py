@@ -94,12 +94,14 @@ class OpenedCatalogue:
         blooms: Literal["none", "index", "all"],
         locations: tuple[PartitionLocation, ...] = (),
         infos: Sequence[ObjectInfo] = (),
+        table_path: str | None = None,
     ) -> OpenedCatalogue:
         """Read it, or find that there is none. 1 request, more for one above 512 KiB; and those of its bloom filters."""
         file = await fetch_catalogue(store, place.path)
         checked = NO_CACHES.above(CheckedStore(store))
-        listed = ListedObjects(checked, at_hand={info.path: info for info in infos} or None)
-        catalogue = Catalogue(file, checked, listed=listed, is_asked_for=place.index is not None or bool(infos))
+        listed = ListedObjects(checked, at_hand={info.path: info for info in infos} or None, table_path=table_path)
+        is_asked_for = place.index is not None or bool(infos) or table_path is not None
+        catalogue = Catalogue(file, checked, listed=listed, is_asked_for=is_asked_for)
         read = ReadPackedBlooms()
         if blooms != "none":
             read = await read_packed_blooms(store, file, deep=blooms == "all", remedy=place.remedy)
@@ -131,7 +133,11 @@ class OpenedCatalogue:
         return [*findings, *self.blooms.findings]
 
     async def entries(self, locations: Sequence[PartitionLocation]) -> dict[str, PackedEntry]:
-        """Return the entries that readers would use, or find damaged. Without a ``_txn`` 1 listing for 250 partitions."""
+        """Return the entries that readers would use, or find damaged.
+
+        Requests: without a ``_txn`` 1 listing for 250 partitions; of a table whose partitions are looked up one by one 1 for all, and
+        1 for each further 1,000 objects.
+        """
         of_partition = self.blooms.of_partition
         # Readers ask the filters also where they do not use the entry.
         unused = {one.name: PackedLookup(sidecar=None, problem=None) for one in locations if one.name in of_partition}
@@ -354,7 +360,8 @@ class VerifyJob(TableByTable):
         store, path = stores.table(item)
         blooms: Literal["none", "all"] = "all" if self.deep else "none"
         catalogue = await stores.once(
-            ("catalogue", path), lambda: OpenedCatalogue.read(store, self._place(item, stores), blooms=blooms)
+            ("catalogue", path),
+            lambda: OpenedCatalogue.read(store, self._place(item, stores), blooms=blooms, table_path=path),
         )
         if catalogue.locations:
             entries = await stores.once(("entries", path), lambda: catalogue.entries(catalogue.locations))
