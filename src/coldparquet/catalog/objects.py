@@ -41,7 +41,7 @@ class ListedObjects:
             know which others will be.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - mostly keyword arguments
         self,
         store: ObjectStore,
         *,

@@ -86,7 +86,7 @@ class OpenedCatalogue:
     """The partitions that are looked up together; none where each is looked up by itself."""
 
     @classmethod
-    async def read(
+    async def read(  # noqa: PLR0913 - mostly keyword arguments
         cls,
         store: ObjectStore,
         place: CataloguePlace,
