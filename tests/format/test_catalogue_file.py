@@ -44,6 +44,7 @@ entries_of_any_kind = st.lists(
             "data_etag": st.none() | st.just('"5d41402abc4b2a76b9719d911017c592-3"'),
             "sidecar_etag": st.none() | st.just('"x"'),
             "has_pages": st.booleans(),
+            "pages": st.none() | st.binary(max_size=60),
         },
     ).map(packed_sidecar),
     max_size=8,
@@ -100,6 +101,8 @@ def with_index(data: bytes, compressed: bytes | None, **changes: int) -> bytes:
         ({"file_bytes": 2**63}, "InvalidValue"),
         ({"file_bytes": 10}, "Truncated"),
         ({"file_bytes": len(SMALL) + 1}, "InvalidValue"),
+        ({"pages_bytes": 1}, "InvalidValue"),
+        ({"pages_bytes": 2**63}, "InvalidValue"),
     ],
 )
 def test_headers_that_cannot_be(changes: dict[str, int], kind: str) -> None:

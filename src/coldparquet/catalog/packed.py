@@ -436,27 +436,36 @@ class _Blocks(Struct, frozen=True, kw_only=True):
         return found
 
     async def _fetch_missing(self, blocks: Sequence[int]) -> dict[int, memoryview]:
-        starts, stops = self.index.block_starts[blocks], self.index.block_stops[blocks]
-        requests = coalesce(
-            starts, stops, gap_bytes=_SIDECAR_GAP_BYTES, max_request_bytes=_LONGEST_SIDECAR_REQUEST_BYTES
-        )
-        bounds = zip(requests.starts.tolist(), requests.stops.tolist(), strict=True)
-        answers = await gather_or_cancel([self._get(ByteRange(start, stop)) for start, stop in bounds])
         # Blocks are shorter than the longest request, so each one is in a single answer.
-        answer_of = requests.first_request
-        begins = starts - requests.starts[answer_of]
-        return {
-            block: memoryview(answers[answer])[begin : begin + length]
-            for block, answer, begin, length in zip(
-                blocks, answer_of.tolist(), begins.tolist(), (stops - starts).tolist(), strict=True
-            )
-        }
+        places = [self.index.block_range(block) for block in blocks]
+        return dict(zip(blocks, await read_ranges(self.file, places, store=self.store), strict=True))
 
-    async def _get(self, byte_range: ByteRange) -> bytes:
-        request = RangeRequest(
-            path=self.file.path, byte_range=byte_range, reason=CATALOGUE_REASON, if_match=self.file.etag
-        )
-        return (await send_for_catalogue(self.store, request)).data
+
+async def read_ranges(file: CatalogueFile, places: Sequence[ByteRange], *, store: ObjectStore) -> list[memoryview]:
+    """Read ranges of a catalogue, each no longer than a request. Few requests, in one round trip, for what is not in its beginning."""
+    beginning = memoryview(file.beginning)
+    missing = [place for place in places if place.stop > len(beginning)]
+    requests = coalesce(
+        np.array([place.start for place in missing], np.int64),
+        np.array([place.stop for place in missing], np.int64),
+        gap_bytes=_SIDECAR_GAP_BYTES,
+        max_request_bytes=_LONGEST_SIDECAR_REQUEST_BYTES,
+    )
+
+    async def get(byte_range: ByteRange) -> bytes:
+        request = RangeRequest(path=file.path, byte_range=byte_range, reason=CATALOGUE_REASON, if_match=file.etag)
+        return (await send_for_catalogue(store, request)).data
+
+    starts = requests.starts.tolist()
+    bounds = zip(starts, requests.stops.tolist(), strict=True)
+    answers = await gather_or_cancel([get(ByteRange(start, stop)) for start, stop in bounds])
+    answer_of = dict(zip(missing, requests.first_request.tolist(), strict=True))
+    return [
+        beginning[place.start : place.stop]
+        if place not in answer_of
+        else memoryview(answers[answer_of[place]])[place.start - starts[answer_of[place]] :][: place.length_bytes]
+        for place in places
+    ]
 
 
 async def contradictions(

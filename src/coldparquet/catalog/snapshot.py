@@ -407,7 +407,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         )
 
     async def _look_up_pages(self, page_files: PageFiles, location: PartitionLocation) -> None:
-        if self.options.page_index != "never" and page_files.table_has_files is not False:
+        is_wanted = self.options.page_index != "never" and page_files.table_has_files is not False
+        if is_wanted and page_files.packed_bytes(location) is None:
             await page_files.look_up(location)
 
     def _from_transaction(
@@ -426,7 +427,9 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         if previous is not None and known:
             directories = {location.directory_path for location in known}
             store.versions.adopt(previous.versions, directories)
-            page_files.adopt(previous.page_files, directories, are_all=len(known) == len(discovery.locations))
+            page_files.adopt(
+                previous.page_files, {one.data_path for one in known}, are_all=len(known) == len(discovery.locations)
+            )
         partitions = tuple(
             known.get(location) or self._partition(location, store, catalogue, len(discovery.locations))
             for location in discovery.locations
@@ -466,7 +469,7 @@ def _new_versions(previous: TableSnapshot | None, locations: Iterable[PartitionL
 
 
 def _new_page_files(store: ObjectStore, catalogue: Catalogue) -> PageFiles:
-    page_files = PageFiles(store)
+    page_files = PageFiles(store, catalogue)
     if catalogue.pages_are_absent:
         page_files.table_has_files = False
     return page_files

@@ -287,9 +287,10 @@ def _catalogue_line(result: WorkResult) -> Text:
     line += Text("" if size_bytes is None else f" ({human_bytes(size_bytes)})")
     if facts["partitions"]:
         line += Text(f", {facts['packed']:,} of {plural(facts['partitions'], 'partition')}")
-    for name, word in (("bloom_bytes", ""), ("left_out_bloom_bytes", "without ")):
-        if facts[name]:
-            line += Text(f", {word}{human_bytes(facts[name])} of bloom filters")
+    for what, noun in (("bloom", "bloom filters"), ("pages", "page indexes")):
+        for name, word in ((f"{what}_bytes", ""), (f"left_out_{what}_bytes", "without ")):
+            if facts[name]:
+                line += Text(f", {word}{human_bytes(facts[name])} of {noun}")
     return line + Text(f": {visible(result.reason)}" if result.reason else "")
 
 

@@ -211,7 +211,7 @@ class IndexJob(TableByTable):
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Index one partition; only bugs raise. Requests: as :func:`index_table` says of one."""
         if item.work.get("as_one"):
-            job = PackJob(index=self.index, format=self.format, dry_run=self.dry_run)
+            job = PackJob(index=self.index, format=self.format, pages=self.pages, dry_run=self.dry_run)
             report = await job.pack(item, stores, force=self.force)
             packed = result_of_pack(item, replace(report, url=item.table_url))
             unreadable = [one for one in report.partitions if one.is_unreadable]
@@ -378,7 +378,8 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         pages: Also write a ``_pages`` beside each sidecar, unless one describes the Parquet file already: where the pages of
             its column chunks lie and what bounds them. It comes from the page index of the file; of chunks without one the
             page headers are read, for which most of the file is fetched, in bounded memory. See
-            :meth:`coldparquet.maintenance.index_pages.PagesIndexer.index` for the requests.
+            :meth:`coldparquet.maintenance.index_pages.PagesIndexer.index` for the requests. An index of many files takes the page
+            indexes that they have, up to 64 MiB: 1 request for each that does not come with the footer.
         force: Write every sidecar anew, and every ``_pages``: without ``pages`` those that exist, for which 1 request per
             partition looks. What a QuestDB noted in its own ones and the footer does not say is lost: older
             snapshots and transaction numbers.

@@ -36,12 +36,14 @@ from coldparquet.maintenance.packed_entries import (
     read_blooms,
     read_entry,
     read_entry_of_file,
+    read_pages,
     read_table_files_as_they_are,
 )
 from coldparquet.maintenance.parquet_metadata import ParquetMetadataWriter, WrittenParquetMetadata
 from coldparquet.pipelines.lakes import TableByTable, one_table
 from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, join_url
 from coldparquet.records import replace
+from coldparquet.storage.cache import Cache, CachedStore, MemoryCache
 from coldparquet.storage.checked import CheckedStore, read_whole
 from coldparquet.text import few_names
 
@@ -60,6 +62,11 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
 """Filters of more bytes are not packed: each renewal of the catalogue writes all of them anew."""
+
+
+LIMIT_OF_PAGES_BYTES = 64 * 1024 * 1024
+"""More of what says where pages lie is left out, for the same reason."""
+_FOOTERS_LIMIT_BYTES = 32 * 1024 * 1024
 
 
 PackAction = Literal["written", "would write", "unchanged", "skipped", "failed"]
@@ -103,6 +110,10 @@ class PackReport:
     """Bytes of the bloom filters in it."""
     left_out_bloom_bytes: int = 0
     """Bytes of the bloom filters of the table, if they are not in it because they are more than was allowed."""
+    pages_bytes: int = 0
+    """Bytes of what says where pages lie, in it."""
+    left_out_pages_bytes: int = 0
+    """The same of the table, if it is not in it because it is more than an index takes."""
     partitions: tuple[PackedPartition, ...] = ()
     """Oldest first."""
     reason: str | None = None
@@ -134,6 +145,8 @@ class PackJob(TableByTable):
     """Directory for the catalogue, see :func:`pack_table`."""
     format: TableFormat | None = None
     """Which log says what files the tables have."""
+    pages: bool = False
+    """Also take the page indexes of files that have no place for a ``_pages`` beside them."""
     parquet_metadata: bool = False
     """Also write ``_metadata``, see :func:`pack_table`."""
     dry_run: bool = False
@@ -166,6 +179,7 @@ class PackJob(TableByTable):
             stores.read_options,
             dry_run=self.dry_run,
             parquet_metadata=self.parquet_metadata,
+            pages=self.pages,
             on_progress=stores.on_progress,
             index_path=None if self.index is None else join_url(stores.path_of(self.index, item), item.table),
             live_files=None
@@ -198,6 +212,8 @@ def result_of_pack(item: WorkItem, report: PackReport, *, is_renewed: bool = Fal
             "partitions": len(report.partitions),
             "bloom_bytes": report.bloom_bytes,
             "left_out_bloom_bytes": report.left_out_bloom_bytes,
+            "pages_bytes": report.pages_bytes,
+            "left_out_pages_bytes": report.left_out_pages_bytes,
             "left_out": {reason: few_names(names) for reason, names in left_out.items()},
             **({} if report.parquet_metadata is None else {"parquet_metadata": asdict(report.parquet_metadata)}),
         },
@@ -335,6 +351,7 @@ class _Packing:
         index_path: str | None = None,
         live_files: Callable[[], LiveFiles] | None = None,
         parquet_metadata: bool = False,
+        pages: bool = False,
         renew_metadata: bool = True,
     ) -> None:
         self._store = store
@@ -343,6 +360,7 @@ class _Packing:
         self._is_elsewhere = index_path is not None
         self._checked = CheckedStore(store)
         self._options = options
+        self._pages = pages
         self._dry_run = dry_run
         self._on_progress = on_progress
         self._live_files = live_files
@@ -445,11 +463,19 @@ class _Packing:
         listed = {info.path: info for info in layout.infos}
         kept = {} if trusted is None else await asyncio.to_thread(kept_entries, trusted.data, layout.locations, listed)
         layout.expect_listed(self._checked.versions)
+        # What came with a footer, of which the page index is the neighbour, is not fetched again.
+        footers = Cache("range", lambda: self._path, memory=MemoryCache(_FOOTERS_LIMIT_BYTES))
+        store = CachedStore(self._checked, footers if self._pages else None)
 
         async def read(location: PartitionLocation) -> PackedSidecar | LeftOut:
-            if location.name in kept:
-                return kept[location.name]
-            found = await read_entry_of_file(location, listed, store=self._checked, options=self._options)
+            found: PackedSidecar | LeftOut | None = kept.get(location.name)
+            is_kept = found is not None
+            if found is None:
+                found = await read_entry_of_file(location, listed, store=store, options=self._options)
+            if self._pages and isinstance(found, PackedSidecar) and found.pages is None:
+                found = replace(found, pages=await read_pages(location, found, store=store))
+            if is_kept:
+                return found
             if self._on_progress is not None:
                 self._on_progress(location.name, len(layout.locations))
             return found
@@ -467,7 +493,11 @@ class _Packing:
         existing: FetchedRange | None,
         bloom_limit_bytes: int,
     ) -> PackReport:
-        """Add the bloom filters, and write what is new."""
+        """Add the bloom filters, leave pages out that are too many, and write what is new."""
+        pages_bytes = sum(len(one.pages or b"") for one in packed if isinstance(one, PackedSidecar))
+        has_pages = pages_bytes <= LIMIT_OF_PAGES_BYTES
+        if not has_pages:
+            packed = [replace(one, pages=None) if isinstance(one, PackedSidecar) else one for one in packed]
         all_bloom_bytes = sum(bloom_bytes(one) for one in packed if isinstance(one, PackedSidecar))
         has_blooms = 0 < all_bloom_bytes <= bloom_limit_bytes
         packed = await self._with_blooms(locations, packed) if has_blooms else _without_blooms(packed)
@@ -478,6 +508,8 @@ class _Packing:
             partitions=partitions,
             bloom_bytes=all_bloom_bytes if has_blooms else 0,
             left_out_bloom_bytes=0 if has_blooms else all_bloom_bytes,
+            pages_bytes=pages_bytes if has_pages else 0,
+            left_out_pages_bytes=0 if has_pages else pages_bytes,
         )
         entries = [one for one in packed if isinstance(one, PackedSidecar)]
         if not entries:
