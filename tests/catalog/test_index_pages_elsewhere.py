@@ -12,6 +12,7 @@ import coldparquet as cp
 from coldparquet.catalog import packed
 from coldparquet.maintenance import pack
 from coldparquet.maintenance.index import index_table
+from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.verify import verify_table
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 from tests.support.parquet_footers import parquet_bytes
@@ -148,6 +149,28 @@ async def test_files_without_a_page_index_or_of_one_page_a_chunk_have_none_and_a
         rows, asked, _ = await ask(store, SECONDS)
         assert rows.equals(expected)
         assert sorted(set(asked)) == sorted(asked)
+
+
+@pytest.mark.parametrize("has_own", [False, True])
+async def test_tables_of_directories_have_their_pages_there_as_well(*, has_own: bool) -> None:
+    table = "bucket/days"
+    store = QuotingStore({f"{table}/2024-03-{day + 1:02}/data.parquet": file_of(day) for day in range(DAYS)})
+    if has_own:
+        await index_table(table, store=store, pages=True)
+    for verb in (index_table, pack_table):
+        report: Any = await verb(table, store=store, index=INDEX, **({"pages": True} if verb is index_table else {}))
+        packed_report = report.catalogue if verb is index_table else report
+        assert packed_report.pages_bytes > 0
+    async with cp.open_table(table, store=store, options=cp.ReadOptions(index=INDEX)) as opened:
+        rows = await opened.scan(["ts", "id"], SECONDS).to_arrow()
+        log = [one for one in opened.request_log if one.operation == "get"]
+    async with cp.open_table(table, store=store) as opened:
+        assert rows.equals(await opened.scan(["ts", "id"], SECONDS).to_arrow())
+    assert rows.num_rows == 14
+    of_data = [one for one in log if one.path.endswith("data.parquet")]
+    assert {one.path for one in of_data} == {f"{table}/2024-03-05/data.parquet"}
+    assert sum(one.fetched_bytes for one in of_data) < 0.2 * len(file_of(4))
+    assert [one.path for one in log if one not in of_data] == [f"{INDEX}/_catalogue"]
 
 
 async def test_too_many_pages_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

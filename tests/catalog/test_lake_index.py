@@ -61,7 +61,7 @@ LOOKED_FOR = ["get _meta", "get _txn"]
 OPENING = ["get _catalogue", *LOOKED_FOR, "list lake", "list lake"]
 
 
-@pytest.mark.parametrize("index", [None, "mine/indexes/lake"])
+@pytest.mark.parametrize("index", [None, "lake", "mine/indexes/lake"])
 async def test_an_indexed_lake_is_planned_without_footers(index: str | None) -> None:
     store = await lake()
     expected, before = await ask(store, "id between 3010 and 3130")
@@ -71,7 +71,7 @@ async def test_an_indexed_lake_is_planned_without_footers(index: str | None) -> 
     rows, log = await ask(store, "id between 3010 and 3130", index=index)
     assert rows.equals(expected)
     assert rows.num_rows == 71
-    catalogue = "_catalogue" if index is None else f"{index}/_catalogue"
+    catalogue = "_catalogue" if index in {None, "lake"} else f"{index}/_catalogue"
     data = [f"get {name_of(3, part)}" for part in range(FILES)]
     looked_for = (
         LOOKED_FOR if index is None else []

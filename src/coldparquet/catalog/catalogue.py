@@ -64,10 +64,11 @@ class Catalogue:
         """Held while the metadata of many partitions is read, so that no other task reads the same."""
 
     @property
-    def pages_are_absent(self) -> bool:
-        """Whether no partition had a ``_pages`` when the table was packed."""
+    def needs_no_pages_files(self) -> bool:
+        """Whether no ``_pages`` beside a partition is worth looking for: none was there, or the catalogue says the same."""
         index = self.file.index
-        return index is not None and len(index.has_pages) > 0 and not index.has_pages.any()
+        has_none = index is not None and len(index.has_pages) > 0 and not index.has_pages.any()
+        return has_none or (index is not None and bool((index.pages_lengths > 0).any()))
 
     def notes_about(self, locations: Sequence[PartitionLocation]) -> tuple[str, ...]:
         """Say why the catalogue is not used, or for which of these partitions, and what to do; empty without a catalogue."""
@@ -173,8 +174,9 @@ class Catalogue:
         if index is None or not self._may_count(location):
             return False
         packed_etag = index.data_etags[index.entry_of[location.name]]
-        is_pinned = packed_etag is not None and packed_etag == self._versions.lasting_etag(location.data_path)
-        return is_pinned or location.committed_size_bytes is not None
+        path, versions = location.data_path, self._versions
+        is_read = packed_etag is not None and packed_etag in (versions.lasting_etag(path), versions.packed_etag(path))
+        return is_read or location.committed_size_bytes is not None
 
     def rows_at_hand(self, location: PartitionLocation) -> int | None:
         """Return the rows of a partition by its entry, which may be stale; None without one. No request."""

@@ -407,8 +407,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         )
 
     async def _look_up_pages(self, page_files: PageFiles, location: PartitionLocation) -> None:
-        is_wanted = self.options.page_index != "never" and page_files.table_has_files is not False
-        if is_wanted and page_files.packed_bytes(location) is None:
+        if self.options.page_index != "never" and page_files.table_has_files is not False:
             await page_files.look_up(location)
 
     def _from_transaction(
@@ -470,7 +469,7 @@ def _new_versions(previous: TableSnapshot | None, locations: Iterable[PartitionL
 
 def _new_page_files(store: ObjectStore, catalogue: Catalogue) -> PageFiles:
     page_files = PageFiles(store, catalogue)
-    if catalogue.pages_are_absent:
+    if catalogue.needs_no_pages_files:
         page_files.table_has_files = False
     return page_files
 

@@ -145,7 +145,7 @@ class PackJob(TableByTable):
     """Directory for the catalogue, see :func:`pack_table`."""
     format: TableFormat | None = None
     """Which log says what files the tables have."""
-    pages: bool = False
+    pages: bool = True
     """Also take the page indexes of files that have no place for a ``_pages`` beside them."""
     parquet_metadata: bool = False
     """Also write ``_metadata``, see :func:`pack_table`."""
@@ -245,7 +245,8 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     ``_txn``, after which one has to run ``coldparquet index --force``. Readers of local disks and other stores pass by.
     It appears complete or not at all, and nothing else is written. With ``index``, the URL of a directory in the same kind of
     store, it lies there, for tables that are not ours to write to: readers take ``ReadOptions(index=...)``. The footers of files
-    without a sidecar are packed then, and always those of other layouts (:mod:`coldparquet.catalog.layouts`).
+    without a sidecar are packed then, and always those of other layouts (:mod:`coldparquet.catalog.layouts`); with them their page
+    indexes, up to 64 MiB.
 
     With ``parquet_metadata`` another object is written, ``_metadata`` in the table's directory: the footers of all files in one,
     for readers other than this library. ``pyarrow.dataset.parquet_dataset(".../_metadata")``, and Arrow in C++ and R, plan from
