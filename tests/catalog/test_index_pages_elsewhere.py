@@ -196,3 +196,6 @@ async def test_damaged_pages_are_not_used_and_change_no_row() -> None:
     async with cp.open_table("lake", store=store, options=cp.ReadOptions(index=INDEX)) as table:
         explained = " ".join((await table.scan(where=SECONDS).plan()).explain().split())
     assert "_pages is not used: " in explained
+    verified = await verify_table("lake", store=store, index=INDEX)
+    kinds = {one.name: [finding.kind for finding in one.findings] for one in verified.partitions}
+    assert kinds == {name_of(day): ["CatalogueNotUsed"] for day in range(DAYS)}

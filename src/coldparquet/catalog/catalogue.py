@@ -17,6 +17,7 @@ from coldparquet.catalog.packed import (
     contradictions,
     may_count,
     read_entries,
+    read_ranges,
 )
 from coldparquet.concurrency import both
 from coldparquet.text import few_names
@@ -131,6 +132,14 @@ class Catalogue:
         if self.file.index is None or not wanted:
             return {}
         return await read_entries(self.file, self.file.index, wanted, store=self._store)
+
+    async def pages_of(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Read what the catalogue says of the pages of partitions; those of which it says nothing are omitted. Few requests."""
+        index = self.file.index
+        places = {} if index is None else {name: index.pages_range(name) for name in names}
+        wanted = {name: place for name, place in places.items() if place is not None and place.length_bytes}
+        found = await read_ranges(self.file, list(wanted.values()), store=self._store)
+        return {name: bytes(data) for name, data in zip(wanted, found, strict=True)}
 
     async def stale(self, wanted: Sequence[PartitionLocation]) -> dict[str, str | None]:
         """Return which of these entries are stale, and why.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from coldparquet.catalog.packed import read_ranges
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InternalError, NotFoundError, UnsupportedError
 from coldparquet.format.fetch import FetchedRanges, FooterFetch
@@ -278,24 +277,21 @@ class PageFiles:
         """Fetch what the index says of the pages of files. Few requests for all of them, none for what came with the index."""
         async with self._packed_turn:
             wanted = {
-                one.data_path: place
+                one.name: one.data_path
                 for one in locations
-                if one.data_path not in self._found
-                and (place := self._packed_range(one)) is not None
-                and place.length_bytes
+                if one.data_path not in self._found and self.packed_bytes(one)
             }
             if not wanted or self._catalogue is None:
                 return
-            path = self._catalogue.file.path
+            path, data, problem = self._catalogue.file.path, {}, None
             try:
-                pieces = await read_ranges(self._catalogue.file, list(wanted.values()), store=self._store)
-                found = [PagesFileLookup(path=path, data=bytes(data)) for data in pieces]
+                data = await self._catalogue.pages_of(wanted)
             except InternalError:
                 raise
             except ColdParquetError as error:
                 problem = f"it could not be fetched: {error.message}"
-                found = [PagesFileLookup(path=path, data=None, problem=problem)] * len(wanted)
-            self._found |= zip(wanted, found, strict=True)
+            for name, data_path in wanted.items():
+                self._found[data_path] = PagesFileLookup(path=path, data=data.get(name), problem=problem)
 
     def is_at_hand(self, location: PartitionLocation) -> bool:
         """Tell whether the ``_pages`` of a partition is already fetched."""

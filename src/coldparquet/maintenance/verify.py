@@ -142,6 +142,9 @@ class OpenedCatalogue:
         # Readers ask the filters also where they do not use the entry.
         unused = {one.name: PackedLookup(sidecar=None, problem=None) for one in locations if one.name in of_partition}
         found = {**unused, **await self.catalogue.look_up(locations)}
+        valid = [name for name, lookup in found.items() if lookup.sidecar is not None]
+        # One by one they would take a request each.
+        pages = await self.catalogue.pages_of(valid if self.locations else ())
         place = self.place
         return {
             name: PackedEntry(
@@ -149,6 +152,7 @@ class OpenedCatalogue:
                 remedy=place.remedy,
                 is_elsewhere=place.index is not None,
                 blooms=of_partition.get(name),
+                pages=pages.get(name),
             )
             for name, lookup in found.items()
         }
