@@ -12,7 +12,8 @@ import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.verify import verify_table
-from coldparquet.storage.requests import FetchedRange, RangeRequest
+from coldparquet.records import replace
+from coldparquet.storage.requests import FetchedRange, Listing, RangeRequest
 from tests.support.parquet_footers import parquet_bytes
 from tests.support.small_tables import TABLE, QuotingStore, name_of, objects_of, table_of_days, trades_of
 from tests.support.table_copies import copy_table
@@ -141,6 +142,30 @@ async def test_an_index_of_another_table_lends_no_transaction() -> None:
     rows, log = await ask(store, None)
     assert rows.equals(expected)
     assert "get _txn" in log
+
+
+async def test_a_directory_of_more_than_a_page_is_listed_while_its_transaction_is_asked_for() -> None:
+    class Paged(TheirStore):
+        async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
+            listing = await super().list(path)
+            if not first_page_only:
+                return listing
+            return replace(listing, directories=listing.directories[:3], objects=(), is_complete=False)
+
+    store = Paged(table_of_days(DAYS))
+    await index_table(TABLE, store=store, index=INDEX)
+    expected, _ = await ask(store, "price > 0", None)
+    rows, log = await ask(store, "price > 0")
+    assert rows.equals(expected)
+    files = [f"get {name_of(day)}/data.parquet" for day in range(DAYS)]
+    assert log == sorted([*OPENING, "get _txn", "get _meta", *files]), "the index says that there was one"
+    store = Paged(directories())
+    await index_table(TABLE, store=store, index=INDEX)
+    expected, _ = await ask(store, WEEK, None)
+    rows, log = await ask(store, WEEK)
+    assert rows.equals(expected)
+    files = [f"get {directory_of(day)}/data.parquet" for day in range(3, 10)]
+    assert log == sorted([*OPENING, "get _txn", "get _meta", "list ", "list ", *files]), "all, and their versions"
 
 
 async def test_a_store_that_refuses_listings_is_asked_for_the_transaction() -> None:

@@ -26,7 +26,7 @@ from coldparquet.catalog.other_layouts import (
     unread_beside,
     without_version,
 )
-from coldparquet.catalog.packed import remembered_files
+from coldparquet.catalog.packed import is_of_transaction, remembered_files
 from coldparquet.catalog.table_files import (
     DATA_FILE,
     SIDECAR_FILE,
@@ -116,7 +116,7 @@ async def discover(  # noqa: PLR0913 - mostly keyword arguments
     column_versions_for: ColumnVersionsFor = "native",
     ask_inside: bool = False,
     any_layout: ReadOptions | None = None,
-    remembered: Awaitable[CatalogueFile | None] | None = None,
+    remembered: Awaitable[CatalogueFile] | None = None,
 ) -> Discovery:
     """Find the partitions below a directory.
 
@@ -234,7 +234,7 @@ async def _list_and_read(
     path: str,
     *,
     column_versions_for: ColumnVersionsFor,
-    remembered: Awaitable[CatalogueFile | None] | None,
+    remembered: Awaitable[CatalogueFile] | None,
 ) -> tuple[Listing, TableFiles | None]:
     """List the first page of a directory and read its table files, all in one round trip.
 
@@ -246,12 +246,15 @@ async def _list_and_read(
         listing, files = await both(_listing_or_error(store, path), read())
     else:
         listing, files = await _listing_or_error(store, path), None
-        if not isinstance(listing, Listing) or not listing.is_complete or _shows_transaction(listing):
-            file = await remembered
-            known = (
-                {} if file is None or not isinstance(listing, Listing) else await remembered_files(file, listing, path)
-            )
-            files = await read(known=known)
+        if not isinstance(listing, Listing):
+            files = await read()
+        elif _shows_transaction(listing):
+            files = await read(known=await remembered_files(await remembered, listing, path))
+        elif not listing.is_complete and is_of_transaction(await remembered):
+            files = await read()
+        elif not listing.is_complete:
+            # A lake of more directories than a page needs them all anyway.
+            listing, files = await both(store.list(path), read())
     if isinstance(listing, Listing):
         if files is None and _shows_transaction(listing) and not _is_partition(listing):
             # It was written meanwhile, or the store denied it by mistake. Without it, native partitions would be

@@ -120,6 +120,11 @@ async def _read_index(store: ObjectStore, path: str, answer: FetchedRange) -> Ca
     return CatalogueFile(path=path, index=index, beginning=beginning, etag=answer.etag)
 
 
+def is_of_transaction(file: CatalogueFile) -> bool:
+    """Tell whether the table had a ``_txn`` when its index at another place was written."""
+    return file.index is not None and TRANSACTION_FILE in file.index.entry_of
+
+
 async def remembered_files(file: CatalogueFile, listing: Listing, path: str) -> dict[str, FetchedRange]:
     """Return the files of a table that its index holds in the versions that a listing of its directory shows. No request."""
     index, listed = file.index, {info.path: info for info in listing.objects}
