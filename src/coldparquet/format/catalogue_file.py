@@ -4,6 +4,9 @@ A catalogue belongs to no version of the table as a whole. Each entry records th
 only if all that is known of the partition agrees: the name of its directory, the size and the rows of its Parquet file,
 the versions of both objects. The catalogue can always be rebuilt from the sidecars: without it each of them is fetched.
 
+A catalogue that lies elsewhere than its table, an index, begins with entries named ``_txn`` and ``_meta`` if the table has these
+files: they hold the files as they are, in place of a sidecar, with their ETags, by which readers tell whether they still count.
+
 All numbers are little-endian. A header of 72 bytes:
 
     offset  type  field
