@@ -18,6 +18,7 @@ from coldparquet.maintenance.index_pages import PagesIndexer, make_window_slots
 from coldparquet.maintenance.pack import (
     PackJob,
     PackReport,
+    discovery_key,
     is_packed,
     is_renewal_due,
     renew_catalogues,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
-    from coldparquet.catalog.layouts import Layout
+    from coldparquet.catalog.discovery import Discovery
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.catalog.table_formats import TableFormat
     from coldparquet.maintenance.index_pages import PagesAction
@@ -86,8 +87,8 @@ class FoundPartitions:
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     """Files beside the partitions that no reader reads."""
-    layout: Layout | None = None
-    """The layout of others that the table has, whose files get no sidecars."""
+    discovery: Discovery | None = None
+    """How they were found; None where they were named."""
     is_table: bool = True
     """False for a single partition, which has no catalogue, and where there is nothing to do."""
 
@@ -136,7 +137,7 @@ class IndexJob(TableByTable):
             await refuse_below_cold_storage(store, path, is_new=False)
         return FoundPartitions(
             locations=found.locations,
-            layout=found.layout,
+            discovery=found,
             notes=tuple(found.other_notes),
             findings=found.unread,
             is_table=all(location.directory_path != path.rstrip("/") for location in found.locations),
@@ -165,7 +166,10 @@ class IndexJob(TableByTable):
                 kind="NotATable",
                 path=table.path,
             )
-        if found.layout is not None or self.index is not None:
+        discovery = found.discovery
+        if discovery is not None and (discovery.layout is not None or self.index is not None):
+            if table.is_alone:  # of many tables they would take much memory
+                table.stores.remember(discovery_key(table.path), discovery)
             return WorkPlan(
                 items=(replace(table.item, work={"as_one": True}),),
                 settled=tuple(_unread(table.item, finding) for finding in found.findings),

@@ -49,8 +49,9 @@ from coldparquet.text import few_names
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
+    from coldparquet.catalog.discovery import Discovery
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.catalog.table_formats import LiveFiles, TableFormat
     from coldparquet.options import ReadOptions, StoreOptions
@@ -179,6 +180,7 @@ class PackJob(TableByTable):
             stores.read_options,
             dry_run=self.dry_run,
             parquet_metadata=self.parquet_metadata,
+            discovery=stores.take(discovery_key(path)),
             pages=self.pages,
             on_progress=stores.on_progress,
             index_path=None if self.index is None else join_url(stores.path_of(self.index, item), item.table),
@@ -338,6 +340,11 @@ async def renew_catalogues(
     return tuple(result for result in renewals if result is not None)
 
 
+def discovery_key(path: str) -> Hashable:
+    """Return under what the stores of a run remember the partitions of a table that one step of it has found."""
+    return "discovery", path
+
+
 class _Packing:
     """Packs one table."""
 
@@ -351,6 +358,7 @@ class _Packing:
         on_progress: Callable[[str, int], None] | None,
         index_path: str | None = None,
         live_files: Callable[[], LiveFiles] | None = None,
+        discovery: Discovery | None = None,
         parquet_metadata: bool = False,
         pages: bool = False,
         renew_metadata: bool = True,
@@ -361,6 +369,7 @@ class _Packing:
         self._is_elsewhere = index_path is not None
         self._checked = CheckedStore(store)
         self._options = options
+        self._discovery = discovery
         self._pages = pages
         self._dry_run = dry_run
         self._on_progress = on_progress
@@ -396,7 +405,7 @@ class _Packing:
             live = await asyncio.to_thread(self._live_files)
             live_layout = await listed_live_files(self._store, self._path, live)
             return await self._pack_layout(live_layout, None if force else existing, existing, bloom_limit_bytes)
-        discovery = await discover_any(self._store, self._path, self._options)
+        discovery = self._discovery or await discover_any(self._store, self._path, self._options)
         locations, layout = discovery.locations, discovery.layout
         if layout is None and any(location.directory_path == self._path for location in locations):
             raise InvalidInputError(
@@ -428,7 +437,7 @@ class _Packing:
 
     async def pack_metadata(self, changed: Collection[str]) -> PackReport:
         """Renew the ``_metadata`` of a table without a catalogue."""
-        discovery = await discover_any(self._store, self._path, self._options)
+        discovery = self._discovery or await discover_any(self._store, self._path, self._options)
         metadata = await self._write_metadata(discovery.locations, changed)
         return PackReport(url=self._path, action="skipped", parquet_metadata=metadata)
 

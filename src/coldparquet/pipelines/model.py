@@ -163,6 +163,11 @@ class LakeStores:
         made = self._made[key] = asyncio.get_running_loop().create_future()
         made.set_result(value)
 
+    def take(self, key: Hashable) -> Any:
+        """Return what :meth:`remember` was given for a key, and forget it; None where that is nothing."""
+        made = self._made.pop(key, None)
+        return None if made is None else made.result()
+
     def _forget_failure(self, key: Hashable, done: asyncio.Future[Any]) -> None:
         if done.cancelled() or done.exception() is not None:
             self._made.pop(key, None)
