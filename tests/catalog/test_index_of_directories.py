@@ -12,14 +12,15 @@ import coldparquet as cp
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.verify import verify_table
-from coldparquet.storage.requests import FetchedRange, RangeRequest
+from coldparquet.records import replace
+from coldparquet.storage.requests import FetchedRange, Listing, RangeRequest
 from tests.support.parquet_footers import parquet_bytes
 from tests.support.small_tables import TABLE, QuotingStore, name_of, objects_of, table_of_days, trades_of
 from tests.support.table_copies import copy_table
 
 DAYS, ROWS = 20, 96
 INDEX = "mine/indexes/trades"
-OPENING = ["get _catalogue", "get _meta", "get _txn", "list "]
+OPENING = ["get _catalogue", "list "]
 
 
 def directory_of(day: int) -> str:
@@ -112,6 +113,72 @@ async def problems(store: QuotingStore) -> dict[str, list[str]]:
     }  # `table_of_days` repeats a day
     kinds = {name: [one.kind for one in findings if one.kind not in layout] for name, findings in found.items()}
     return {name: of_one for name, of_one in kinds.items() if of_one}
+
+
+async def test_a_transaction_that_changed_since_the_index_is_asked_for() -> None:
+    store = TheirStore(table_of_days(DAYS))
+    await index_table(TABLE, store=store, index=INDEX)
+    fewer = table_of_days(DAYS - 1)
+    await store.put(f"{TABLE}/_txn", fewer[f"{TABLE}/_txn"], overwrite=True)
+    expected, _ = await ask(store, "price > 0", None)
+    rows, log = await ask(store, "price > 0")
+    assert rows.equals(expected)
+    files = [f"get {name_of(day)}/data.parquet" for day in range(DAYS)]
+    # What the index holds of _meta is still the listed version; _txn is asked for after the listing.
+    assert log == sorted([*OPENING, "get _txn", *files[:-1]])
+    await store.delete([f"{TABLE}/_txn"])
+    expected, _ = await ask(store, "price > 0", None)
+    rows, log = await ask(store, "price > 0")
+    assert not {"get _txn", "get _meta"} & set(log)
+    assert rows.equals(expected)
+
+
+async def test_an_index_of_another_table_lends_no_transaction() -> None:
+    store, other = TheirStore(table_of_days(DAYS)), TheirStore(table_of_days(4))
+    await index_table(TABLE, store=other, index=INDEX)
+    stolen = other._objects[f"{INDEX}/_catalogue"].data
+    await store.put(f"{INDEX}/_catalogue", stolen, overwrite=False)
+    expected, _ = await ask(store, None, None)
+    rows, log = await ask(store, None)
+    assert rows.equals(expected)
+    assert "get _txn" in log
+
+
+async def test_a_directory_of_more_than_a_page_is_listed_while_its_transaction_is_asked_for() -> None:
+    class Paged(TheirStore):
+        async def list(self, path: str, *, first_page_only: bool = False) -> Listing:
+            listing = await super().list(path)
+            if not first_page_only:
+                return listing
+            return replace(listing, directories=listing.directories[:3], objects=(), is_complete=False)
+
+    store = Paged(table_of_days(DAYS))
+    await index_table(TABLE, store=store, index=INDEX)
+    expected, _ = await ask(store, "price > 0", None)
+    rows, log = await ask(store, "price > 0")
+    assert rows.equals(expected)
+    files = [f"get {name_of(day)}/data.parquet" for day in range(DAYS)]
+    assert log == sorted([*OPENING, "get _txn", "get _meta", *files]), "the index says that there was one"
+    store = Paged(directories())
+    await index_table(TABLE, store=store, index=INDEX)
+    expected, _ = await ask(store, WEEK, None)
+    rows, log = await ask(store, WEEK)
+    assert rows.equals(expected)
+    files = [f"get {directory_of(day)}/data.parquet" for day in range(3, 10)]
+    assert log == sorted([*OPENING, "get _txn", "get _meta", "list ", "list ", *files]), "all, and their versions"
+
+
+async def test_a_store_that_refuses_listings_is_asked_for_the_transaction() -> None:
+    class Unlisted(TheirStore):
+        async def list(self, path: str, *, first_page_only: bool = False) -> Any:  # noqa: ARG002 - as in any store
+            raise cp.errors.AccessError("no listing", path=path)
+
+    store = TheirStore(table_of_days(DAYS))
+    await index_table(TABLE, store=store, index=INDEX)
+    unlisted = Unlisted({path: stored.data for path, stored in store._objects.items()})
+    rows, log = await ask(unlisted, "price > 0")
+    assert rows.num_rows > 0
+    assert {"get _txn", "get _meta", "get _catalogue"} <= set(log)
 
 
 @pytest.mark.parametrize("has_sidecars", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import date, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,9 @@ from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
-from coldparquet.maintenance.verify import verify_table
+from coldparquet.maintenance.verify import VerifyJob, verify_table
+from coldparquet.pipelines.lakes import one_table
+from coldparquet.pipelines.model import Place
 from coldparquet.records import replace
 from coldparquet.storage.checked import read_whole
 from coldparquet.storage.memory import MemoryStore
@@ -61,7 +64,7 @@ LOOKED_FOR = ["get _meta", "get _txn"]
 OPENING = ["get _catalogue", *LOOKED_FOR, "list lake", "list lake"]
 
 
-@pytest.mark.parametrize("index", [None, "mine/indexes/lake"])
+@pytest.mark.parametrize("index", [None, "lake", "mine/indexes/lake"])
 async def test_an_indexed_lake_is_planned_without_footers(index: str | None) -> None:
     store = await lake()
     expected, before = await ask(store, "id between 3010 and 3130")
@@ -71,9 +74,12 @@ async def test_an_indexed_lake_is_planned_without_footers(index: str | None) -> 
     rows, log = await ask(store, "id between 3010 and 3130", index=index)
     assert rows.equals(expected)
     assert rows.num_rows == 71
-    catalogue = "_catalogue" if index is None else f"{index}/_catalogue"
+    catalogue = "_catalogue" if index in {None, "lake"} else f"{index}/_catalogue"
     data = [f"get {name_of(3, part)}" for part in range(FILES)]
-    assert log == sorted([f"get {catalogue}", *LOOKED_FOR, "list lake", "list lake", *data])
+    looked_for = (
+        LOOKED_FOR if index is None else []
+    )  # the listing, beside which the index comes, says that there are none
+    assert log == sorted([f"get {catalogue}", *looked_for, "list lake", "list lake", *data])
     assert len(before) == len(OPENING) + DAYS * FILES + len(data) - len(data)  # small files come with their footers
     rows, log = await ask(store, "date = '2024-03-04'", index=index)
     assert rows.num_rows == 100
@@ -112,7 +118,7 @@ async def test_an_indexed_lake_has_the_columns_of_all_its_files(is_asked_for: bo
     expected = pa.concat_tables(whole, promote_options="permissive")
     async with cp.open_table("lake", store=store, options=cp.ReadOptions(index=index)) as table:
         assert sorted(one.path for one in table.request_log if one.operation == "get") == sorted(
-            [f"{index or 'lake'}/_catalogue", "lake/_meta", "lake/_txn"]
+            [f"{index or 'lake'}/_catalogue", *(() if is_asked_for else ("lake/_meta", "lake/_txn"))]
         )
         with pytest.raises(cp.errors.InvalidInputError, match=r"there is no column 'nothing'; columns are [^;]*$"):
             table.scan(["nothing"])
@@ -140,6 +146,22 @@ async def test_files_that_the_index_does_not_know_or_knows_no_more_give_no_colum
         assert "columns 'fresh' (of date=2024-03-04/part-0.parquet)" in (await table.scan().plan()).explain(
             width=10_000
         )
+
+
+async def test_a_year_of_days_takes_four_requests_beside_the_files_that_hold_rows_and_a_count_no_other() -> None:
+    days, index = [f"date={date(2023, 1, 1) + timedelta(days=day)}" for day in range(365)], "mine/indexes/year"
+    content = file_of(1, 0)
+    store = LakeStore({f"lake/{day}/part-{part}.parquet": content for day in days for part in range(3)})
+    await index_table("lake", store=store, index=index)
+    opening = [f"get {index}/_catalogue", "list lake", "list lake", "list lake"]
+    rows, log = await ask(store, "date >= '2023-03-06' and date < '2023-03-13'", index=index)
+    assert rows.num_rows == 7 * 3 * 50
+    week = days[64:71]
+    assert log == sorted([*opening, *(f"get {day}/part-{part}.parquet" for day in week for part in range(3))])
+    for where, count in ((None, 365 * 3 * 50), ("date = '2023-03-06'", 150), ("id >= 1000", 365 * 3 * 50)):
+        async with cp.open_table("lake", store=store, options=cp.ReadOptions(index=index)) as table:
+            assert await table.scan(where=where).count() == count
+            assert sorted(f"{one.operation} {one.path.removeprefix('lake/')}" for one in table.request_log) == opening
 
 
 async def problems(store: MemoryStore, index: str | None) -> dict[str, list[Finding]]:
@@ -178,6 +200,28 @@ async def test_verifying_compares_an_index_with_the_files_wherever_it_lies(index
     assert [stale.remedy, missing.remedy, vanished.remedy] == [advice, advice, f"readers pass them by; {advice}"]
     await index_table("lake", store=store, index=index)
     assert await problems(store, index) == {}
+
+
+@pytest.mark.parametrize("index", [None, "mine/indexes/lake"])
+async def test_verifying_files_one_by_one_lists_their_lake_once(index: str | None) -> None:
+    class Listed(LakeStore):
+        listings = 0
+
+        async def list_between(self, path: str, *, start: str, stop: str) -> tuple[ObjectInfo, ...]:
+            Listed.listings += 1
+            return await super().list_between(path, start=start, stop=stop)
+
+    store = Listed({path: stored.data for path, stored in (await lake())._objects.items()})
+    await index_table("lake", store=store, index=index)
+    await store.put(f"lake/{name_of(5, 0)}", file_of(5, 3), overwrite=True)
+    Listed.listings = 0
+    async with one_table(Place("lake", None, None, store)) as table:
+        run = await VerifyJob(index=index).on_table(replace(table, is_alone=False))  # as one of several tables
+    assert Listed.listings == 2, "one finds the files, one tells their versions"
+    found = {
+        one.partition: [finding["kind"] for finding in one.details["findings"]] for one in run.results if one.partition
+    }
+    assert {name: kinds for name, kinds in found.items() if kinds} == {name_of(5, 0): ["CatalogueNotUsed"]}
 
 
 async def test_verifying_tells_of_an_index_that_is_not_there_or_of_another_lake_or_wrong() -> None:
@@ -299,6 +343,18 @@ async def test_names_and_keys_in_any_script_are_indexed() -> None:
         assert await table.scan(where="city = 'Zürich'").count() == 50
         assert sum(one.path.endswith(".parquet") for one in table.request_log) == len(cities)
     assert await problems(store, None) == {}
+
+
+async def test_a_file_whose_name_is_not_unicode_is_indexed_with_the_others() -> None:
+    store = LakeStore({f"lake/date=2024-03-01/{name}.parquet": file_of(1, 0) for name in ("x", "y\udcff", "z\ud83d")})
+    for action in ("written", "unchanged"):
+        report = await index_table("lake", store=store, index="mine/odd")
+        assert report.catalogue is not None
+        assert (report.catalogue.action, report.catalogue.packed_count) == (action, 3)
+    async with cp.open_table("lake", store=store, options=cp.ReadOptions(index="mine/odd")) as table:
+        assert await table.scan().count() == 150
+        assert not [entry for entry in table.request_log if "parquet" in entry.path]
+    assert await problems(store, "mine/odd") == {}
 
 
 async def test_a_file_that_cannot_be_described_is_a_failure_and_the_others_are_indexed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,4 +80,10 @@ def test_an_index_of_a_table_of_others_lies_elsewhere(run: Run, bucket: Any, mon
     plan = json.loads(run("explain", table, "--json", *flags).stdout)
     assert {read["metadata_source"] for read in plan["partitions"]} == {"catalogue"}
     assert run("count", table, *flags).stdout == f"{ROWS}\n"
-    assert run("verify", table, *flags).stdout.endswith(": nothing wrong\n")
+    *_, verdict, spent = run("verify", table, *flags).stdout.splitlines()
+    assert verdict.endswith(": nothing wrong")
+    assert re.fullmatch(r"sent \d+ requests: [\d.]+ KiB fetched, \$0\.\d+", spent)
+    *_, written, spent = run("index", table, *flags).stdout.splitlines()
+    assert written.startswith("_catalogue: unchanged")
+    spent_as_json = json.loads(run("index", table, *flags, "--json").stdout)["spent"]
+    assert spent.startswith(f"sent {spent_as_json['request_count']} requests: ")

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from coldparquet.maintenance.index import index_table
-from coldparquet.pipelines import IndexJob, MigrateJob, VerifyJob, run_pipeline
+from coldparquet.maintenance.pack import PackJob
+from coldparquet.options import StoreOptions
+from coldparquet.pipelines import IndexJob, LocalEngine, MigrateJob, VerifyJob, run, run_pipeline
 from coldparquet.pipelines.model import WorkResult
 from coldparquet_testing.simulator import ColdStoreServer
 from tests.support.table_copies import copy_table, damage, fates, make_lake, partition_count
@@ -116,6 +118,27 @@ async def test_a_nightly_run_renews_stale_sidecars_and_fails_where_a_file_is_gon
             assert found.pop(f"interval_day/{orphan.name}") == "failed"
             assert set(found.values()) == {"kept"}
     assert (stale / "_pm").read_bytes() == (source / "_pm").read_bytes()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_all_requests_are_told_and_what_they_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    monkeypatch.setattr(run, "SMALL_ITEMS_PER_WORKER", 2)
+    make_lake(tmp_path / "bucket", *TABLES[:2])
+    with ColdStoreServer(tmp_path) as server:
+        for job in (IndexJob(pages=True, pack=True), VerifyJob(), PackJob()):
+            server.reset()
+            report = await run_pipeline(
+                job,
+                "s3://bucket/lake",
+                storage_options=server.storage_options,
+                store_options=StoreOptions(hedging=False),  # a second request that is cancelled may never be served
+                engine=LocalEngine(processes=processes),
+            )
+            assert report.spent.request_count == len(server.requests)
+            assert report.spent.dollars == pytest.approx(server.invoice().dollars)
+            assert report.as_dict()["spent"]["request_count"] == report.spent.request_count
 
 
 async def test_catalogues_are_made_and_renewed(tmp_path: Path) -> None:

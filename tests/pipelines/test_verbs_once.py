@@ -38,13 +38,13 @@ async def prepared(verb: str, root: Path) -> Path:
 
 
 def told(results: Any, table: Path) -> list[dict[str, Any]]:
-    """What results say, but for the time and the place, and for details of what needed nothing.
+    """What results say, but for the time, the place and the requests, and for details of what needed nothing.
 
     Compaction numbers versions in the order in which it comes to the partitions.
     """
     plain = []
     for result in sorted(results, key=lambda one: (one.partition, one.action)):
-        said = json.loads(result.to_json().replace(str(table), "TABLE")) | {"elapsed_s": 0.0}
+        said = json.loads(result.to_json().replace(str(table), "TABLE")) | {"elapsed_s": 0.0, "spent": {}}
         said["details"].pop("directory", None)
         if result.outcome == "nothing to do":
             said |= {"details": {}, "size_bytes": None}

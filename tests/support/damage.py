@@ -25,6 +25,7 @@ def catalogue_entry(number: int, sidecar: bytes | None = None) -> PackedSidecar:
         data_etag=None if number % 3 == 0 else f'"data-{number}"',
         sidecar_etag=None if number % 2 == 0 else f'"sidecar-{number}"',
         has_pages=number % 4 == 0,
+        pages=None if number % 3 == 0 else b"",
     )
 
 
@@ -36,10 +37,12 @@ def unpacked(data: bytes, path: str | None = None) -> list[PackedSidecar]:
         for block in range(len(index.block_starts))
         if (place := index.block_range(block)) is not None
     ]
-    return [_entry(index, name, number, blocks) for name, number in index.entry_of.items()]
+    return [_entry(index, name, number, blocks, data) for name, number in index.entry_of.items()]
 
 
-def _entry(index: catalogue_file.CatalogueIndex, name: str, number: int, blocks: Sequence[memoryview]) -> PackedSidecar:
+def _entry(
+    index: catalogue_file.CatalogueIndex, name: str, number: int, blocks: Sequence[memoryview], data: bytes
+) -> PackedSidecar:
     sidecar = bytes(index.sidecar_in(blocks[int(index.blocks[number])], number))
     return PackedSidecar(
         name=name,
@@ -49,4 +52,5 @@ def _entry(index: catalogue_file.CatalogueIndex, name: str, number: int, blocks:
         data_etag=index.data_etags[number],
         sidecar_etag=index.sidecar_etags[number],
         has_pages=bool(index.has_pages[number]),
+        pages=None if (place := index.pages_range(name)) is None else data[place.start : place.stop],
     )

@@ -17,6 +17,7 @@ from coldparquet.catalog.packed import (
     contradictions,
     may_count,
     read_entries,
+    read_ranges,
 )
 from coldparquet.concurrency import both
 from coldparquet.text import few_names
@@ -65,10 +66,11 @@ class Catalogue:
         """Held while the metadata of many partitions is read, so that no other task reads the same."""
 
     @property
-    def pages_are_absent(self) -> bool:
-        """Whether no partition had a ``_pages`` when the table was packed."""
+    def needs_no_pages_files(self) -> bool:
+        """Whether no ``_pages`` beside a partition is worth looking for: none was there, or the catalogue says the same."""
         index = self.file.index
-        return index is not None and len(index.has_pages) > 0 and not index.has_pages.any()
+        has_none = index is not None and len(index.has_pages) > 0 and not index.has_pages.any()
+        return has_none or (index is not None and bool((index.pages_lengths > 0).any()))
 
     def notes_about(self, locations: Sequence[PartitionLocation]) -> tuple[str, ...]:
         """Say why the catalogue is not used, or for which of these partitions, and what to do; empty without a catalogue."""
@@ -131,6 +133,14 @@ class Catalogue:
         if self.file.index is None or not wanted:
             return {}
         return await read_entries(self.file, self.file.index, wanted, store=self._store)
+
+    async def pages_of(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Read what the catalogue says of the pages of partitions; those of which it says nothing are omitted. Few requests."""
+        index = self.file.index
+        places = {} if index is None else {name: index.pages_range(name) for name in names}
+        wanted = {name: place for name, place in places.items() if place is not None and place.length_bytes}
+        found = await read_ranges(self.file, list(wanted.values()), store=self._store)
+        return {name: bytes(data) for name, data in zip(wanted, found, strict=True)}
 
     async def stale(self, wanted: Sequence[PartitionLocation]) -> dict[str, str | None]:
         """Return which of these entries are stale, and why.
@@ -201,8 +211,9 @@ class Catalogue:
         if index is None or not self._may_count(location):
             return False
         packed_etag = index.data_etags[index.entry_of[location.name]]
-        is_pinned = packed_etag is not None and packed_etag == self._versions.lasting_etag(location.data_path)
-        return is_pinned or location.committed_size_bytes is not None
+        path, versions = location.data_path, self._versions
+        is_read = packed_etag is not None and packed_etag in (versions.lasting_etag(path), versions.packed_etag(path))
+        return is_read or location.committed_size_bytes is not None
 
     def rows_at_hand(self, location: PartitionLocation) -> int | None:
         """Return the rows of a partition by its entry, which may be stale; None without one. No request."""

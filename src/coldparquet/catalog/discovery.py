@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import difflib
 import re
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
@@ -25,6 +26,7 @@ from coldparquet.catalog.other_layouts import (
     unread_beside,
     without_version,
 )
+from coldparquet.catalog.packed import is_of_transaction, remembered_files
 from coldparquet.catalog.table_files import (
     DATA_FILE,
     SIDECAR_FILE,
@@ -59,10 +61,11 @@ from coldparquet.storage.requests import Listing
 from coldparquet.text import few_names
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Awaitable, Collection, Sequence
 
     from coldparquet.catalog.findings import Finding
     from coldparquet.catalog.layouts import Layout
+    from coldparquet.catalog.packed import CatalogueFile
     from coldparquet.catalog.table_files import ColumnVersionsFor, TableFiles
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
@@ -113,13 +116,14 @@ async def discover(  # noqa: PLR0913 - mostly keyword arguments
     column_versions_for: ColumnVersionsFor = "native",
     ask_inside: bool = False,
     any_layout: ReadOptions | None = None,
-    had_transaction: bool | None = None,
+    remembered: Awaitable[CatalogueFile] | None = None,
 ) -> Discovery:
     """Find the partitions below a directory.
 
     Requests: the listing, ``_txn`` and ``_meta``, all at the same time; see
-    :func:`coldparquet.catalog.table_files.read_table_files` for what may follow. Where an earlier state of the table had no
-    ``_txn`` (``had_transaction``), only the listing, unless that shows one now or is longer than a page. Without a ``_txn``, 1 more listing if
+    :func:`coldparquet.catalog.table_files.read_table_files` for what may follow. Where an index at a place of its own comes at
+    the same time, or an earlier state of the table had no ``_txn`` (``remembered``), only the listing, unless that does not
+    rule out a ``_txn``; no others then either, if it shows the versions that the index holds. Without a ``_txn``, 1 more listing if
     a directory is named ``metadata``, as in Iceberg tables. Where there are no partition directories and ``any_layout`` says
     how to read another layout, those of :func:`coldparquet.catalog.layouts.find_layout`.
     """
@@ -127,11 +131,9 @@ async def discover(  # noqa: PLR0913 - mostly keyword arguments
         path=path, byte_range=None, reason="list the partitions", fetched_bytes=0, operation="list"
     )
     with metadata_requests([listed]) as requests:
-        listing, files = None, None
-        if had_transaction is False:
-            listing = await _listing_without_transaction(store, path)
-        if listing is None:
-            listing, files = await _list_and_read(store, path, column_versions_for=column_versions_for)
+        listing, files = await _list_and_read(
+            store, path, column_versions_for=column_versions_for, remembered=remembered
+        )
     if files is not None and not _is_partition(listing):
         locations = await asyncio.to_thread(recorded_locations, path.rstrip("/"), files)
         unread = (
@@ -228,22 +230,36 @@ async def discover_layout(store: ObjectStore, path: str, options: ReadOptions) -
 
 
 async def _list_and_read(
-    store: ObjectStore, path: str, *, column_versions_for: ColumnVersionsFor
+    store: ObjectStore,
+    path: str,
+    *,
+    column_versions_for: ColumnVersionsFor,
+    remembered: Awaitable[CatalogueFile] | None,
 ) -> tuple[Listing, TableFiles | None]:
     """List the first page of a directory and read its table files, all in one round trip.
 
     Where the transaction file decides, only the first page is read: it serves notes about ignored directories alone.
     For the same reason a store that refuses to list does not stop a read.
     """
-    listing, files = await both(
-        _listing_or_error(store, path),
-        read_table_files(store, path, column_versions_for=column_versions_for),
-    )
+    read = partial(read_table_files, store, path, column_versions_for=column_versions_for)
+    if remembered is None:
+        listing, files = await both(_listing_or_error(store, path), read())
+    else:
+        listing, files = await _listing_or_error(store, path), None
+        if not isinstance(listing, Listing):
+            files = await read()
+        elif _shows_transaction(listing):
+            files = await read(known=await remembered_files(await remembered, listing, path))
+        elif not listing.is_complete and is_of_transaction(await remembered):
+            files = await read()
+        elif not listing.is_complete:
+            # A lake of more directories than a page needs them all anyway.
+            listing, files = await both(store.list(path), read())
     if isinstance(listing, Listing):
         if files is None and _shows_transaction(listing) and not _is_partition(listing):
             # It was written meanwhile, or the store denied it by mistake. Without it, native partitions would be
             # missing.
-            files = await read_table_files(store, path, column_versions_for=column_versions_for)
+            files = await read()
             if files is None:
                 raise StorageError(
                     f"the store lists a {TRANSACTION_FILE} here, and says that it does not exist; try again",
@@ -254,14 +270,6 @@ async def _list_and_read(
     if files is None:
         raise await _nothing_there(store, listing, path) if isinstance(listing, NotFoundError) else listing
     return Listing(directories=(), objects=(), is_complete=False), files
-
-
-async def _listing_without_transaction(store: ObjectStore, path: str) -> Listing | None:
-    """List a directory; None where the listing does not show that there is no transaction."""
-    listing = await _listing_or_error(store, path)
-    if not isinstance(listing, Listing) or not listing.is_complete or _shows_transaction(listing):
-        return None
-    return listing
 
 
 async def _listing_or_error(store: ObjectStore, path: str) -> Listing | AccessError | NotFoundError:

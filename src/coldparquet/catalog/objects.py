@@ -37,9 +37,11 @@ class ListedObjects:
         on_listed: Called with the listed paths, and the directories that the listing was for.
         reason: What its requests are for, as plans say it.
         at_hand: What a listing of the whole table showed, by path; then no other is made.
+        table_path: Directory of a table that is listed as a whole when the first directory is asked for: for callers that do not
+            know which others will be.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - mostly keyword arguments
         self,
         store: ObjectStore,
         *,
@@ -47,12 +49,14 @@ class ListedObjects:
         on_listed: Callable[[Collection[str], Collection[str]], None] | None = None,
         reason: str = "versions and storage classes",
         at_hand: Mapping[str, ObjectInfo] | None = None,
+        table_path: str | None = None,
     ) -> None:
         self._store = store
         self._versions = versions
         self._on_listed = on_listed
         self._reason = reason
         self._at_hand = at_hand
+        self._table_path = table_path
         self._stretches: dict[str, tuple[str, ...]] = {}
         """For each directory, the directories that are listed together with it."""
         self._turns: dict[tuple[str, ...], asyncio.Lock] = {}
@@ -81,12 +85,15 @@ class ListedObjects:
             return self._at_hand
         self._form_stretches(directories)
         stretches = list(dict.fromkeys(self._stretches[directory] for directory in directories))
-        found: dict[str, ObjectInfo] = {}
-        for listed in await gather_or_cancel([self._list(stretch) for stretch in stretches]):
-            found |= listed
-        return found
+        listings = await gather_or_cancel([self._list(stretch) for stretch in stretches])
+        if len(listings) == 1:
+            return listings[0]
+        return {path: info for listed in listings for path, info in listed.items()}
 
     def _form_stretches(self, directories: Collection[str]) -> None:
+        if self._table_path is not None:
+            self._stretches |= dict.fromkeys(directories, (self._table_path,))
+            return
         # In the order in which objects are listed: "2024/" comes behind "2024-03-05/".
         new = sorted((one for one in directories if one not in self._stretches), key=lambda one: f"{one}/")
         for start in range(0, len(new), _LISTED_TOGETHER):
@@ -97,7 +104,7 @@ class ListedObjects:
         first, last = stretch[0], stretch[-1]
         async with self._turns.setdefault(stretch, asyncio.Lock()):
             if stretch not in self._found:
-                table_path = first.rpartition("/")[0]
+                table_path = self._table_path or first.rpartition("/")[0]
                 infos = await self._store.list_between(table_path, start=f"{first}/", stop=f"{last}/\U0010ffff")
                 self._found[stretch] = found = {info.path: info for info in infos}
                 if self._versions is not None:

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from coldparquet.catalog.hive_keys import describes_keys
+from coldparquet.catalog.table_files import METADATA_FILE, TRANSACTION_FILE
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import (
     AccessError,
@@ -25,7 +26,7 @@ from coldparquet.options import KIB, MIB
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.ranges import ByteRange
 from coldparquet.storage.log import note_metadata
-from coldparquet.storage.requests import RangeRequest, is_lasting_etag
+from coldparquet.storage.requests import FetchedRange, RangeRequest, is_lasting_etag
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.plan.blooms import WantedBlocks
     from coldparquet.storage.base import ObjectStore
-    from coldparquet.storage.requests import FetchedRange, ObjectInfo
+    from coldparquet.storage.requests import Listing, ObjectInfo
 
     Words: TypeAlias = npt.NDArray[np.uint32]
     Stripe: TypeAlias = tuple[str, int, int]
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
 CATALOGUE_FILE = "_catalogue"
 
 CATALOGUE_REASON = "catalogue"
+
+TABLE_FILES = (TRANSACTION_FILE, METADATA_FILE)
+"""Files of a table that an index at another place holds, too: entries of these names, of which a listing tells whether they still
+count. So a reader that knows where the index is asks for neither, in tables and in lakes that have none."""
 
 _FIRST_REQUEST_BYTES = 512 * 1024
 """Holds a year of days of 10 columns in 4 row groups, and downloads while `_txn` and the listing are awaited."""
@@ -113,6 +118,31 @@ async def _read_index(store: ObjectStore, path: str, answer: FetchedRange) -> Ca
         beginning += (await send_for_catalogue(store, request)).data
     index = await asyncio.to_thread(parse_catalogue_index, beginning, path=path)
     return CatalogueFile(path=path, index=index, beginning=beginning, etag=answer.etag)
+
+
+def is_of_transaction(file: CatalogueFile) -> bool:
+    """Tell whether the table had a ``_txn`` when its index at another place was written."""
+    return file.index is not None and TRANSACTION_FILE in file.index.entry_of
+
+
+async def remembered_files(file: CatalogueFile, listing: Listing, path: str) -> dict[str, FetchedRange]:
+    """Return the files of a table that its index holds in the versions that a listing of its directory shows. No request."""
+    index, listed = file.index, {info.path: info for info in listing.objects}
+    found: dict[str, FetchedRange] = {}
+    for name in TABLE_FILES:
+        info, entry = listed.get(f"{path.rstrip('/')}/{name}"), None if index is None else index.entry_of.get(name)
+        if index is None or info is None or entry is None:
+            continue
+        block, etag = int(index.blocks[entry]), index.data_etags[entry]
+        place = index.block_range(block)
+        if info.etag != etag or not is_lasting_etag(etag) or place.stop > len(file.beginning):
+            continue
+        unpacked = await asyncio.to_thread(_unpack, index, block, memoryview(file.beginning)[place.start : place.stop])
+        if not isinstance(unpacked, str):
+            data = bytes(index.sidecar_in(unpacked, entry))
+            if len(data) == info.size_bytes:
+                found[name] = FetchedRange(data=data, start=0, etag=etag, object_size_bytes=len(data))
+    return found
 
 
 async def send_for_catalogue(store: ObjectStore, request: RangeRequest) -> FetchedRange:
@@ -411,27 +441,36 @@ class _Blocks(Struct, frozen=True, kw_only=True):
         return found
 
     async def _fetch_missing(self, blocks: Sequence[int]) -> dict[int, memoryview]:
-        starts, stops = self.index.block_starts[blocks], self.index.block_stops[blocks]
-        requests = coalesce(
-            starts, stops, gap_bytes=_SIDECAR_GAP_BYTES, max_request_bytes=_LONGEST_SIDECAR_REQUEST_BYTES
-        )
-        bounds = zip(requests.starts.tolist(), requests.stops.tolist(), strict=True)
-        answers = await gather_or_cancel([self._get(ByteRange(start, stop)) for start, stop in bounds])
         # Blocks are shorter than the longest request, so each one is in a single answer.
-        answer_of = requests.first_request
-        begins = starts - requests.starts[answer_of]
-        return {
-            block: memoryview(answers[answer])[begin : begin + length]
-            for block, answer, begin, length in zip(
-                blocks, answer_of.tolist(), begins.tolist(), (stops - starts).tolist(), strict=True
-            )
-        }
+        places = [self.index.block_range(block) for block in blocks]
+        return dict(zip(blocks, await read_ranges(self.file, places, store=self.store), strict=True))
 
-    async def _get(self, byte_range: ByteRange) -> bytes:
-        request = RangeRequest(
-            path=self.file.path, byte_range=byte_range, reason=CATALOGUE_REASON, if_match=self.file.etag
-        )
-        return (await send_for_catalogue(self.store, request)).data
+
+async def read_ranges(file: CatalogueFile, places: Sequence[ByteRange], *, store: ObjectStore) -> list[memoryview]:
+    """Read ranges of a catalogue, each no longer than a request. Few requests, in one round trip, for what is not in its beginning."""
+    beginning = memoryview(file.beginning)
+    missing = [place for place in places if place.stop > len(beginning)]
+    requests = coalesce(
+        np.array([place.start for place in missing], np.int64),
+        np.array([place.stop for place in missing], np.int64),
+        gap_bytes=_SIDECAR_GAP_BYTES,
+        max_request_bytes=_LONGEST_SIDECAR_REQUEST_BYTES,
+    )
+
+    async def get(byte_range: ByteRange) -> bytes:
+        request = RangeRequest(path=file.path, byte_range=byte_range, reason=CATALOGUE_REASON, if_match=file.etag)
+        return (await send_for_catalogue(store, request)).data
+
+    starts = requests.starts.tolist()
+    bounds = zip(starts, requests.stops.tolist(), strict=True)
+    answers = await gather_or_cancel([get(ByteRange(start, stop)) for start, stop in bounds])
+    answer_of = dict(zip(missing, requests.first_request.tolist(), strict=True))
+    return [
+        beginning[place.start : place.stop]
+        if place not in answer_of
+        else memoryview(answers[answer_of[place]])[place.start - starts[answer_of[place]] :][: place.length_bytes]
+        for place in places
+    ]
 
 
 async def contradictions(

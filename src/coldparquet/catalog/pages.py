@@ -1,6 +1,6 @@
-"""Finds the pages of a table's partitions: in the ``_pages`` beside the sidecar, or in the Parquet file's page index.
+"""Finds the pages of a table's partitions: in the ``_pages`` beside the sidecar, an index elsewhere, or the Parquet file's page index.
 
-Both are optional. Any problem with them becomes a note, and the chunks are then read as a whole.
+All are optional. Any problem with them becomes a note, and the chunks are then read as a whole.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from coldparquet.catalog.catalogue import Catalogue
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.pages import PartitionPages
     from coldparquet.format.parquet_footer import ParquetFooter
@@ -217,12 +218,18 @@ class PageFiles:
     A table has them beside (nearly) all of its partitions or beside none. If the first one requested is absent, no
     others are requested.
 
+    An index of many files holds the same of each: what it says of several is fetched together, and of a file of which it says
+    that its pages are of no use, nothing is asked.
+
     Args:
         store: The table's store; it should pin versions.
+        catalogue: The table's index; None where there is none.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, catalogue: Catalogue | None = None) -> None:
         self._store = store
+        self._catalogue = catalogue
+        self._packed_turn = asyncio.Lock()
         self._lookups: dict[str, asyncio.Lock] = {}
         self._found: dict[str, PagesFileLookup] = {}
         self._parsed: dict[str, PagesFound] = {}
@@ -231,31 +238,71 @@ class PageFiles:
         self.has_small_pages: bool | None = None
         """Whether chunks of this table have more than one page; None until the pages of a partition are known."""
 
-    def adopt(self, earlier: PageFiles, directories: Collection[str], *, are_all: bool) -> None:
+    def adopt(self, earlier: PageFiles, data_paths: Collection[str], *, are_all: bool) -> None:
         """Take over what another state of the table has fetched."""
-        for directory, lookup in earlier._found.items():
-            if directory in directories and lookup.problem is None:
-                self._found[directory] = lookup
-                if directory in earlier._parsed:
-                    self._parsed[directory] = earlier._parsed[directory]
+        for path, lookup in earlier._found.items():
+            if path in data_paths and lookup.problem is None:
+                self._found[path] = lookup
+                if path in earlier._parsed:
+                    self._parsed[path] = earlier._parsed[path]
         if earlier.table_has_files or are_all:
             self.table_has_files = earlier.table_has_files
         self.has_small_pages = earlier.has_small_pages
 
+    def packed_bytes(self, location: PartitionLocation) -> int | None:
+        """Return how many bytes the index has of a file's pages: 0 where they are of no use; None where it does not say."""
+        place = self._packed_range(location)
+        return None if place is None else place.length_bytes
+
+    def _packed_range(self, location: PartitionLocation) -> ByteRange | None:
+        catalogue = self._catalogue
+        if catalogue is None or catalogue.file.index is None or not catalogue.has_version_of(location):
+            return None
+        return catalogue.file.index.pages_range(location.name)
+
     async def look_up(self, location: PartitionLocation) -> None:
         """Fetch the ``_pages`` of a partition ahead of :meth:`pages_of`. 1 request, the first time."""
-        async with self._lookups.setdefault(location.directory_path, asyncio.Lock()):
-            if location.directory_path in self._found:
+        if self.packed_bytes(location):
+            await self.look_up_packed([location])
+            return
+        async with self._lookups.setdefault(location.data_path, asyncio.Lock()):
+            if location.data_path in self._found:
                 return
             lookup = await look_up_pages_file(self._store, location)
-            self._found[location.directory_path] = lookup
+            self._found[location.data_path] = lookup
             if self.table_has_files is None and lookup.problem is None:
                 self.table_has_files = lookup.data is not None
 
+    async def look_up_packed(self, locations: Sequence[PartitionLocation]) -> None:
+        """Fetch what the index says of the pages of files. Few requests for all of them, none for what came with the index."""
+        async with self._packed_turn:
+            wanted = {
+                one.name: one.data_path
+                for one in locations
+                if one.data_path not in self._found and self.packed_bytes(one)
+            }
+            if not wanted or self._catalogue is None:
+                return
+            path, data, problem = self._catalogue.file.path, {}, None
+            try:
+                data = await self._catalogue.pages_of(wanted)
+            except InternalError:
+                raise
+            except ColdParquetError as error:
+                problem = f"it could not be fetched: {error.message}"
+            for name, data_path in wanted.items():
+                self._found[data_path] = PagesFileLookup(path=path, data=data.get(name), problem=problem)
+
     def is_at_hand(self, location: PartitionLocation) -> bool:
         """Tell whether the ``_pages`` of a partition is already fetched."""
-        lookup = self._found.get(location.directory_path)
-        return lookup is not None and lookup.data is not None
+        lookup = self._found.get(location.data_path)
+        if lookup is None:
+            place = self._packed_range(location)
+            return place is not None and place.length_bytes > 0 and self._came_with_index(place)
+        return lookup.data is not None
+
+    def _came_with_index(self, place: ByteRange) -> bool:
+        return self._catalogue is not None and place.stop <= len(self._catalogue.file.beginning)
 
     async def pages_of(
         self,
@@ -267,11 +314,11 @@ class PageFiles:
     ) -> PagesFound:
         """Return the known pages of some chunks of a partition.
 
-        Requests: none where its ``_pages`` was fetched before and exists. Otherwise 1 for it, unless the table is known
-        to have no such files. Where there is none, 1 for the page index of the Parquet file.
+        Requests: none where its ``_pages`` was fetched before and exists. Otherwise 1 for it, or for those in an index elsewhere,
+        unless the table is known to have no such files. Where there is none, 1 for the page index of the Parquet file.
         """
         notes: tuple[str, ...] = ()
-        if self.table_has_files is not False or location.directory_path in self._found:
+        if self.table_has_files is not False or location.data_path in self._found or self.packed_bytes(location):
             await self.look_up(location)
             found = await self._parse(location, sidecar)
             if found.pages is not None:
@@ -282,14 +329,14 @@ class PageFiles:
         return PagesFound(pages=read.pages, notes=(*notes, *read.notes))
 
     async def _parse(self, location: PartitionLocation, sidecar: Sidecar) -> PagesFound:
-        if location.directory_path not in self._parsed:
-            lookup = self._found[location.directory_path]
+        if location.data_path not in self._parsed:
+            lookup = self._found[location.data_path]
             if await self._is_older_than_data(lookup, location):
                 lookup = replace(lookup, data=None, problem=_OLDER_THAN_DATA)
             found = await parse_pages_lookup(lookup, sidecar)
-            self._parsed[location.directory_path] = found
+            self._parsed[location.data_path] = found
             self._note_page_sizes(found.pages)
-        return self._parsed[location.directory_path]
+        return self._parsed[location.data_path]
 
     async def _is_older_than_data(self, lookup: PagesFileLookup, location: PartitionLocation) -> bool:
         """Tell whether a local ``_pages`` may be of another file. In object stores it names its version."""

@@ -132,11 +132,17 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
     def _are_chosen(self) -> bool:
         return self.named not in {(), (self.path,)}
 
+    @property
+    def _has_catalogue(self) -> bool:
+        # Without a listing of versions, no evidence could show that an entry is old. Local sidecars cost little anyway.
+        return self.use_catalogue and self.store.has_version_listings
+
     async def read(self, *, previous: TableSnapshot | None = None) -> TableSnapshot:
         """Read the newest state.
 
         Requests: the listing, ``_txn``, ``_meta`` and the catalogue, all at the same time; not ``_txn`` and ``_meta`` again
-        where there were none. ``_cv`` follows if there are
+        where there were none. Where the catalogue has a place of its own, these two only if the listing shows another version of
+        them than that holds. ``_cv`` follows if there are
         native partitions, or if symbols are to be numbered as in the table. Without a ``_txn``, the metadata of the
         newest partition (1 or 2) and its ``_pages`` (1) follow. Named partitions take only these, and the metadata and
         a HEAD of the data object of each, all at the same time.
@@ -159,6 +165,13 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                 await self._tell_what_to_do(error)
                 raise
         column_versions_for: ColumnVersionsFor = "symbols" if self.options.symbols == "global" else "native"
+        remembered: asyncio.Future[CatalogueFile] = asyncio.get_running_loop().create_future()
+        is_remembered = self.index_path is not None and self._has_catalogue if previous is None else not previous.files
+
+        async def fetch_catalogue() -> CatalogueFile:
+            remembered.set_result(await self._fetch_catalogue(None if previous is None else previous.catalogue.file))
+            return remembered.result()
+
         with metadata_requests() as requests:
             discovery, file = await both(
                 discover(
@@ -166,9 +179,9 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                     self.path,
                     column_versions_for=column_versions_for,
                     any_layout=self.options,
-                    had_transaction=None if previous is None else previous.files is not None,
+                    remembered=remembered if is_remembered else None,
                 ),
-                self._fetch_catalogue(None if previous is None else previous.catalogue.file),
+                fetch_catalogue(),
             )
         tell_of_unread(discovery.unread, self.path, self.options, told=() if previous is None else previous.notes)
         discovery = replace(discovery, requests=(*discovery.requests, *requests))
@@ -247,8 +260,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
 
     async def _fetch_catalogue(self, previous: CatalogueFile | None) -> CatalogueFile:
         path = self.index_path or self.path.rstrip("/")
-        # Without a listing of versions, no evidence could show that an entry is old. Local sidecars cost little anyway.
-        if not (self.use_catalogue and self.store.has_version_listings):
+        if not self._has_catalogue:
             return CatalogueFile(path=path)
         store = self.caches.above(
             CheckedStore(self.store)
@@ -433,7 +445,9 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         if previous is not None and known:
             directories = {location.directory_path for location in known}
             store.versions.adopt(previous.versions, directories)
-            page_files.adopt(previous.page_files, directories, are_all=len(known) == len(discovery.locations))
+            page_files.adopt(
+                previous.page_files, {one.data_path for one in known}, are_all=len(known) == len(discovery.locations)
+            )
         partitions = tuple(
             known.get(location) or self._partition(location, store, catalogue, len(discovery.locations))
             for location in discovery.locations
@@ -473,8 +487,8 @@ def _new_versions(previous: TableSnapshot | None, locations: Iterable[PartitionL
 
 
 def _new_page_files(store: ObjectStore, catalogue: Catalogue) -> PageFiles:
-    page_files = PageFiles(store)
-    if catalogue.pages_are_absent:
+    page_files = PageFiles(store, catalogue)
+    if catalogue.needs_no_pages_files:
         page_files.table_has_files = False
     return page_files
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 import numpy as np
@@ -131,10 +132,11 @@ async def read_table_files(
     path: str,
     *,
     column_versions_for: ColumnVersionsFor = "native",
+    known: Mapping[str, FetchedRange] = MappingProxyType({}),
 ) -> TableFiles | None:
     """Read one committed state of the table in a directory.
 
-    Requests: `_txn` and `_meta` at the same time; `_cv` after them if a partition is native, or if
+    Requests: `_txn` and `_meta` at the same time, but for those that are ``known`` by name; `_cv` after them if a partition is native, or if
     ``column_versions_for`` needs it. If `_meta` or `_cv` is of another version than `_txn` names, 1 more each, for the
     copy under that version that a publisher leaves. All of these again only while a writer replaces the files: 8
     attempts, with less than 4 seconds of waiting.
@@ -143,7 +145,8 @@ async def read_table_files(
     for attempt, delay_s in enumerate(_RETRY_DELAYS_S, start=1):
         await asyncio.sleep(delay_s)
         try:
-            return await _Attempt(store, path.rstrip("/")).read(column_versions_for=column_versions_for)
+            tried = _Attempt(store, path.rstrip("/"), known if attempt == 1 else {})
+            return await tried.read(column_versions_for=column_versions_for)
         except _NotOneStateError as error:
             contradiction = str(error)
         except ObjectChangedError as error:
@@ -171,9 +174,10 @@ class _NotOneStateError(Exception):
 class _Attempt:
     """One attempt to read files that belong together."""
 
-    def __init__(self, store: ObjectStore, path: str) -> None:
+    def __init__(self, store: ObjectStore, path: str, known: Mapping[str, FetchedRange]) -> None:
         self._store = store
         self._path = path
+        self._known = known
         self._etags: dict[str, str | None] = {}
 
     async def read(self, *, column_versions_for: ColumnVersionsFor) -> TableFiles | None:
@@ -233,10 +237,10 @@ class _Attempt:
         raise _NotOneStateError(f"no {COLUMN_VERSIONS_FILE} is of version {wanted}, which {TRANSACTION_FILE} names")
 
     async def _whole(self, name: str) -> bytes | None:
-        """Fetch a whole file; None if it does not exist. 1 request for all but giant ones."""
+        """Fetch a whole file; None if it does not exist. 1 request for all but giant ones, none for one that is known."""
         path = f"{self._path}/{name}"
         try:
-            found = await read_whole(
+            found = self._known.get(name) or await read_whole(
                 self._store,
                 path,
                 version_header_bytes=_VERSION_HEADER_BYTES.get(name, 0),

@@ -27,7 +27,7 @@ from coldparquet.cli.output import (
 from coldparquet.pipelines.model import NOT_OPENED
 from coldparquet.progress import error_console, progress_bar
 from coldparquet.records import replace
-from coldparquet.text import few_names, human_bytes, human_dollars, human_seconds, plural, visible
+from coldparquet.text import few_names, human_bytes, human_dollars, human_price, human_seconds, plural, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -162,6 +162,11 @@ class _Told:
         yield from map(_transaction_line, transactions)
         for result in catalogues:
             yield from _catalogue_lines(result)
+        spent = self._report.spent
+        is_priced = any(lake.startswith(_PRICED_SCHEMES) for lake in self._report.lakes)
+        if is_priced and self._report.job in _TELLING_REQUESTS:
+            fetched = f"{human_bytes(spent.fetched_bytes)} fetched, {human_price(spent.dollars)}"
+            yield Text(f"sent {plural(spent.request_count, 'request')}: {fetched}")
 
     def _counts(self, tables: Sequence[WorkResult]) -> Text:
         subject = "" if self._is_one_table else plural(self._table_count, "table")
@@ -282,9 +287,10 @@ def _catalogue_line(result: WorkResult) -> Text:
     line += Text("" if size_bytes is None else f" ({human_bytes(size_bytes)})")
     if facts["partitions"]:
         line += Text(f", {facts['packed']:,} of {plural(facts['partitions'], 'partition')}")
-    for name, word in (("bloom_bytes", ""), ("left_out_bloom_bytes", "without ")):
-        if facts[name]:
-            line += Text(f", {word}{human_bytes(facts[name])} of bloom filters")
+    for what, noun in (("bloom", "bloom filters"), ("pages", "page indexes")):
+        for name, word in ((f"{what}_bytes", ""), (f"left_out_{what}_bytes", "without ")):
+            if facts[name]:
+                line += Text(f", {word}{human_bytes(facts[name])} of {noun}")
     return line + Text(f": {visible(result.reason)}" if result.reason else "")
 
 
@@ -301,6 +307,8 @@ def _transaction_line(result: WorkResult) -> Text:
 
 
 _PRICED_SCHEMES = ("s3://", "s3a://")
+_TELLING_REQUESTS = {"index", "migrate", "verify", "pack", "compact"}
+"""Of these verbs all requests are counted; what the others spend, a line of their own tells, or nothing."""
 _FINDINGS_LISTED = 10
 """Findings of one kind that the text lists before it says how many more there are."""
 _SEVERITIES = {"error": ("red", "error"), "warning": ("yellow", "warning"), "advice": ("cyan", "suggestion")}

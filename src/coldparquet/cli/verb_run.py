@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import typer
@@ -18,8 +18,9 @@ from coldparquet.cli.output import print_json
 from coldparquet.cli.verb_output import VERBING, print_report, verb_progress
 from coldparquet.errors import InvalidInputError, NotFoundError
 from coldparquet.pipelines.lakes import one_table
-from coldparquet.pipelines.model import PATTERN_CHARACTERS, PipelineReport, Place
+from coldparquet.pipelines.model import PATTERN_CHARACTERS, PipelineReport, Place, Spent
 from coldparquet.pipelines.run import LocalEngine, run_pipeline
+from coldparquet.storage.log import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -77,10 +78,10 @@ class VerbRun:
 
     async def _on_table(self) -> int:
         job = cast("TableByTable", self.job)
-        place = Place(self.lakes[0], self.storage_options)
+        place, ledger = Place(self.lakes[0], self.storage_options), Ledger()
         async with one_table(place, destination_options=self.destination_options) as table:
             table.stores.prices = price_table(self.prices)
-            with verb_progress(job.name, is_dry_run=job.dry_run) as advance:
+            with verb_progress(job.name, is_dry_run=job.dry_run) as advance, ledger.current():
                 run = await job.on_table(table, advance)
         report = PipelineReport(
             job=job.name,
@@ -90,8 +91,9 @@ class VerbRun:
             results=run.results,
             notes=getattr(job.report(run), "notes", ()),
             elapsed_s=time.monotonic() - self.started_s,
+            spent=Spent.of(ledger),
         )
-        return self._tell(report, job.report(run).as_dict())
+        return self._tell(report, {**job.report(run).as_dict(), "spent": asdict(report.spent)})
 
     def on_lakes(self) -> int:
         """Run it on all tables of the lakes."""

@@ -4,11 +4,14 @@ A catalogue belongs to no version of the table as a whole. Each entry records th
 only if all that is known of the partition agrees: the name of its directory, the size and the rows of its Parquet file,
 the versions of both objects. The catalogue can always be rebuilt from the sidecars: without it each of them is fetched.
 
-All numbers are little-endian. A header of 64 bytes:
+A catalogue that lies elsewhere than its table, an index, begins with entries named ``_txn`` and ``_meta`` if the table has these
+files: they hold the files as they are, in place of a sidecar, with their ETags, by which readers tell whether they still count.
+
+All numbers are little-endian. A header of 72 bytes:
 
     offset  type  field
     0       8s    magic, ``COLDCATL``
-    8       u32   version of this format: 1
+    8       u32   version of this format: 2
     12      u32   CRC-32 of everything behind this field up to the end of the index
     16      u64   size of this file
     24      u32   number of entries
@@ -18,9 +21,12 @@ All numbers are little-endian. A header of 64 bytes:
     48      u32   bytes of the index of bloom filters, with its CRC-32; 0 where there is none
     52      u32   bytes of that index, decompressed
     56      u64   bytes of the stripes
+    64      u64   bytes of the pages
 
-Then the index, compressed with zlib; the CRC-32 and the bytes of the index of bloom filters; the blocks; and the
-stripes up to the end of the file, see :mod:`coldparquet.format.catalogue_blooms`. A block is some sidecars one after
+Then the index, compressed with zlib; the CRC-32 and the bytes of the index of bloom filters; the blocks; the
+stripes, see :mod:`coldparquet.format.catalogue_blooms`; and the pages up to the end of the file: what says where the pages of
+a Parquet file lie, and what bounds them, one ``_pages`` (:mod:`coldparquet.format.page_index`) after the other, in the order
+of the entries, for those who have no place beside the file. A block is some sidecars one after
 the other, compressed together with zlib: neighbours are similar. The index:
 
     u64[entries]  size of the Parquet file, as far as it is committed
@@ -31,10 +37,13 @@ the other, compressed together with zlib: neighbours are similar. The index:
     u32[entries]  bytes of the ETag of the sidecar; likewise
     u32[entries]  bit 0: whether the partition had a ``_pages``; the others: number of its list of columns, which is that of
                   other entries with the same columns, from 1; 0 if it is not known
+    u32[entries]  bytes of its pages in this file; 0 where its chunks have one page each, as far as its page index says, or it has
+                  no page index; 2**32 - 1 where nobody looked
     u32[blocks]   number of sidecars in each block; blocks and sidecars are in the order of the entries
     u64[blocks]   bytes of each block, compressed
     u32[blocks]   CRC-32 of these bytes
-    bytes         the names, one after the other, then the ETags of the Parquet objects, then those of the sidecars: UTF-8
+    bytes         the names, one after the other, then the ETags of the Parquet objects, then those of the sidecars: UTF-8,
+                  in which a lone surrogate has the three bytes of its number
 """
 
 from __future__ import annotations
@@ -73,7 +82,7 @@ LARGEST_FILE_BYTES = 256 * 1024 * 1024
 
 ENVELOPE = Envelope(
     b"COLDCATL",
-    1,
+    2,
     name="catalogue",
     what="a catalogue",
     remedy="'coldparquet pack' writes it anew",
@@ -86,11 +95,12 @@ ENVELOPE = Envelope(
     blooms_bytes="u4",
     blooms_index_bytes="u4",
     stripes_bytes="u8",
+    pages_bytes="u8",
 )
 _HEADER_BYTES = ENVELOPE.header.size
 CHECKSUM = struct.Struct("<I")
 """Precedes the index of the bloom filters."""
-ENTRY_U64S, ENTRY_U32S = 2, 5
+ENTRY_U64S, ENTRY_U32S = 2, 6
 """Columns of the index with a number for each entry."""
 BLOCK_ENTRY_BYTES = 16
 """The index's record of one block."""
@@ -101,6 +111,9 @@ LONGEST_BLOCK_BYTES = BLOCK_SIDECAR_BYTES + LARGEST_SIDECAR_BYTES
 
 
 _LARGEST_NUMBER = (1 << 63) - 1
+_NOT_LOOKED = (1 << 32) - 1
+_NAMES_ERRORS = "surrogatepass"
+"""Names of files need not be Unicode; one that is not must not fail the index of all others."""
 
 
 class CatalogueIndex(Struct, frozen=True, kw_only=True):
@@ -134,6 +147,10 @@ class CatalogueIndex(Struct, frozen=True, kw_only=True):
     """Bytes of that index, decompressed."""
     stripes_range: ByteRange
     """Range of the stripes in the file."""
+    pages_starts: npt.NDArray[np.int64]
+    """Start of the pages of each entry in the file."""
+    pages_lengths: npt.NDArray[np.int64]
+    """Bytes of them; -1 where nobody looked whether they would be of use."""
 
     def block_range(self, block: int) -> ByteRange:
         """Return the range of a block in the file."""
@@ -160,6 +177,14 @@ class CatalogueIndex(Struct, frozen=True, kw_only=True):
             stripes_bytes=self.stripes_range.length_bytes,
             entry_count=len(self.entry_of),
         )
+
+    def pages_range(self, name: str) -> ByteRange | None:
+        """Return the range of a partition's pages in the file, empty where they are of no use; None if that is not known."""
+        entry = self.entry_of.get(name)
+        if entry is None or self.pages_lengths[entry] < 0:
+            return None
+        start = int(self.pages_starts[entry])
+        return ByteRange(start, start + int(self.pages_lengths[entry]))
 
     def sidecar_in(self, block: memoryview, entry: int) -> memoryview:
         """Return the sidecar of an entry, given its decompressed block."""
@@ -215,17 +240,22 @@ def _parse_index(body: bytes, header: Any, path: str | None) -> CatalogueIndex:
     block_lengths = np.frombuffer(body, "<u8", blocks, place + 4 * blocks)
     block_checksums = np.frombuffer(body, "<u4", blocks, place + 12 * blocks).astype(np.int64)
     texts = body[fixed_bytes:]
-    lengths, *text_lengths, flags = numbers
+    lengths, *text_lengths, flags, pages_lengths = numbers
+    pages_lengths = np.where(pages_lengths == _NOT_LOOKED, -1, pages_lengths)
     if block_counts.sum() != entries or (blocks and not block_counts.all()):
         raise ENVELOPE.invalid(f"the blocks do not hold the {entries:,} sidecars", "blocks", path)
     blooms_start = _HEADER_BYTES + header.index_bytes
     first_block = blooms_start + header.blooms_bytes
     # Each length is small, so that their sum cannot exceed 64 bits.
     stripes_start = first_block + int(block_lengths.sum())
-    if (block_lengths > 2 * LONGEST_BLOCK_BYTES).any() or stripes_start + header.stripes_bytes != header.file_bytes:
+    pages_stops = stripes_start + header.stripes_bytes + np.cumsum(np.maximum(pages_lengths, 0))
+    is_filled = stripes_start + header.stripes_bytes + header.pages_bytes == header.file_bytes
+    if (block_lengths > 2 * LONGEST_BLOCK_BYTES).any() or not is_filled:
         raise ENVELOPE.invalid("the blocks do not fill the file", "blocks", path)
     if (sizes > _LARGEST_NUMBER).any() or int(np.sum(text_lengths)) != len(texts):
         raise ENVELOPE.invalid("sizes, names or ETags that cannot be", "entries", path)
+    if int(np.maximum(pages_lengths, 0).sum()) != header.pages_bytes:
+        raise ENVELOPE.invalid("pages that do not fill their part of the file", "pages_bytes", path)
     block_stops = first_block + np.cumsum(block_lengths.astype(np.int64))
     of_blocks = np.repeat(np.arange(blocks), block_counts)
     stops = np.cumsum(lengths)
@@ -261,6 +291,8 @@ def _parse_index(body: bytes, header: Any, path: str | None) -> CatalogueIndex:
         blooms_range=ByteRange(blooms_start, first_block) if header.blooms_bytes else None,
         blooms_index_bytes=header.blooms_index_bytes,
         stripes_range=ByteRange(stripes_start, stripes_start + header.stripes_bytes),
+        pages_starts=pages_stops - np.maximum(pages_lengths, 0),
+        pages_lengths=pages_lengths,
     )
 
 
@@ -270,7 +302,8 @@ def _split(texts: bytes, lengths: Sequence[npt.NDArray[np.int64]]) -> list[list[
     for of_kind in lengths:
         stops = begin + np.cumsum(of_kind)
         starts = stops - of_kind
-        kinds.append([texts[start:stop].decode() for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)])
+        places = zip(starts.tolist(), stops.tolist(), strict=True)
+        kinds.append([texts[start:stop].decode("utf-8", _NAMES_ERRORS) for start, stop in places])
         begin = int(stops[-1]) if len(stops) else begin
     return kinds
 
@@ -293,6 +326,8 @@ class PackedSidecar(Struct, frozen=True, kw_only=True):
     """Whether there is a ``_pages`` beside it."""
     blooms: tuple[PackedBloom, ...] = ()
     """Bloom filters of the Parquet file, as far as they are packed."""
+    pages: bytes | memoryview | None = None
+    """What a ``_pages`` would hold; empty where that is of no use, None where nobody looked."""
 
 
 def encode_catalogue(entries: Sequence[PackedSidecar]) -> bytes:
@@ -312,7 +347,9 @@ def encode_catalogue(entries: Sequence[PackedSidecar]) -> bytes:
     blooms = zlib.compress(blooms_index) if blooms_index else b""
     if blooms:
         blooms = CHECKSUM.pack(zlib.crc32(blooms)) + blooms
-    file_bytes = _HEADER_BYTES + len(compressed) + len(blooms) + sum(map(len, blocks)) + len(stripes)
+    pages = [entry.pages or b"" for entry in entries]
+    pages_bytes = sum(map(len, pages))
+    file_bytes = _HEADER_BYTES + len(compressed) + len(blooms) + sum(map(len, blocks)) + len(stripes) + pages_bytes
     is_too_large = file_bytes > LARGEST_FILE_BYTES or len(compressed) > LARGEST_INDEX_BYTES
     if is_too_large or max(len(index), len(blooms_index)) > LARGEST_RAW_INDEX_BYTES:
         raise UnsupportedError(
@@ -330,8 +367,9 @@ def encode_catalogue(entries: Sequence[PackedSidecar]) -> bytes:
         blooms_bytes=len(blooms),
         blooms_index_bytes=len(blooms_index),
         stripes_bytes=len(stripes),
+        pages_bytes=pages_bytes,
     )
-    return b"".join([header_and_index, blooms, *blocks, stripes])
+    return b"".join([header_and_index, blooms, *blocks, stripes, *pages])
 
 
 def _block_counts(lengths: npt.NDArray[np.int64]) -> list[int]:
@@ -347,14 +385,14 @@ def _block_counts(lengths: npt.NDArray[np.int64]) -> list[int]:
 
 
 def _encode_index(entries: Sequence[PackedSidecar], block_counts: Sequence[int], blocks: Sequence[bytes]) -> bytes:
-    try:
-        texts = [
-            [entry.name.encode() for entry in entries],
-            [(entry.data_etag or "").encode() for entry in entries],
-            [(entry.sidecar_etag or "").encode() for entry in entries],
-        ]
-    except UnicodeEncodeError as error:
-        raise InvalidInputError("a partition of which name or ETag is not Unicode cannot be packed") from error
+    texts = [
+        [text.encode("utf-8", _NAMES_ERRORS) for text in of_kind]
+        for of_kind in (
+            [entry.name for entry in entries],
+            [entry.data_etag or "" for entry in entries],
+            [entry.sidecar_etag or "" for entry in entries],
+        )
+    ]
     sizes = [
         [entry.parquet_size_bytes for entry in entries],
         [entry.row_count for entry in entries],
@@ -363,6 +401,7 @@ def _encode_index(entries: Sequence[PackedSidecar], block_counts: Sequence[int],
         [len(entry.sidecar) for entry in entries],
         *([len(text) for text in of_kind] for of_kind in texts),
         [entry.has_pages | number << 1 for entry, number in zip(entries, _column_lists(entries), strict=True)],
+        [_NOT_LOOKED if entry.pages is None else len(entry.pages) for entry in entries],
         block_counts,
     ]
     parts = [

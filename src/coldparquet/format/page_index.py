@@ -133,12 +133,15 @@ def parse_page_index(  # noqa: PLR0913 - mostly keyword arguments
     columns: Iterable[int] | None = None,
     earlier: FetchedRanges | None = None,
 ) -> PagesFound:
-    """Parse the page indexes of some column chunks."""
-    if len(footer.row_groups) != places.row_group_count or len(footer.leaves) != places.column_count:
+    """Parse the page indexes of some column chunks; columns that keys of directories add have none."""
+    leaf_count = len(footer.leaves)
+    has_bytes = (places.stops > places.starts).reshape(places.row_group_count, places.column_count)
+    is_alike = len(footer.row_groups) == places.row_group_count and leaf_count <= places.column_count
+    if not is_alike or has_bytes[:, leaf_count:].any():
         note = "the page index is not used: the Parquet footer has other row groups or columns than the sidecar"
         return PagesFound(pages=None, notes=(note,))
     parser = _IndexParser(tail=tail, tail_start=tail_start, earlier=earlier)
-    chosen_columns = range(places.column_count) if columns is None else sorted(set(columns))
+    chosen_columns = range(leaf_count) if columns is None else sorted(set(columns) & set(range(leaf_count)))
     for row_group in range(places.row_group_count) if row_groups is None else sorted(set(row_groups)):
         for column in chosen_columns:
             parser.add_chunk(footer.row_groups[row_group], column, chunk=row_group * places.column_count + column)

@@ -18,6 +18,7 @@ from coldparquet.maintenance.index_pages import PagesIndexer, make_window_slots
 from coldparquet.maintenance.pack import (
     PackJob,
     PackReport,
+    discovery_key,
     is_packed,
     is_renewal_due,
     renew_catalogues,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
-    from coldparquet.catalog.layouts import Layout
+    from coldparquet.catalog.discovery import Discovery
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.catalog.table_formats import TableFormat
     from coldparquet.maintenance.index_pages import PagesAction
@@ -86,8 +87,8 @@ class FoundPartitions:
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     """Files beside the partitions that no reader reads."""
-    layout: Layout | None = None
-    """The layout of others that the table has, whose files get no sidecars."""
+    discovery: Discovery | None = None
+    """How they were found; None where they were named."""
     is_table: bool = True
     """False for a single partition, which has no catalogue, and where there is nothing to do."""
 
@@ -136,7 +137,7 @@ class IndexJob(TableByTable):
             await refuse_below_cold_storage(store, path, is_new=False)
         return FoundPartitions(
             locations=found.locations,
-            layout=found.layout,
+            discovery=found,
             notes=tuple(found.other_notes),
             findings=found.unread,
             is_table=all(
@@ -168,7 +169,10 @@ class IndexJob(TableByTable):
                 kind="NotATable",
                 path=table.path,
             )
-        if found.layout is not None or self.index is not None:
+        discovery = found.discovery
+        if discovery is not None and (discovery.layout is not None or self.index is not None):
+            if table.is_alone:  # of many tables they would take much memory
+                table.stores.remember(discovery_key(table.path), discovery)
             return WorkPlan(
                 items=(replace(table.item, work={"as_one": True}),),
                 settled=tuple(_unread(table.item, finding) for finding in found.findings),
@@ -214,7 +218,7 @@ class IndexJob(TableByTable):
     async def run(self, item: WorkItem, stores: LakeStores) -> WorkResult:
         """Index one partition; only bugs raise. Requests: as :func:`index_table` says of one."""
         if item.work.get("as_one"):
-            job = PackJob(index=self.index, format=self.format, dry_run=self.dry_run)
+            job = PackJob(index=self.index, format=self.format, pages=self.pages, dry_run=self.dry_run)
             report = await job.pack(item, stores, force=self.force)
             packed = result_of_pack(item, replace(report, url=item.table_url))
             unreadable = [one for one in report.partitions if one.is_unreadable]
@@ -381,7 +385,8 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
         pages: Also write a ``_pages`` beside each sidecar, unless one describes the Parquet file already: where the pages of
             its column chunks lie and what bounds them. It comes from the page index of the file; of chunks without one the
             page headers are read, for which most of the file is fetched, in bounded memory. See
-            :meth:`coldparquet.maintenance.index_pages.PagesIndexer.index` for the requests.
+            :meth:`coldparquet.maintenance.index_pages.PagesIndexer.index` for the requests. An index of many files takes the page
+            indexes that they have, up to 64 MiB: 1 request for each that does not come with the footer.
         force: Write every sidecar anew, and every ``_pages``: without ``pages`` those that exist, for which 1 request per
             partition looks. What a QuestDB noted in its own ones and the footer does not say is lost: older
             snapshots and transaction numbers.

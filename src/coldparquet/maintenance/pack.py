@@ -36,18 +36,22 @@ from coldparquet.maintenance.packed_entries import (
     read_blooms,
     read_entry,
     read_entry_of_file,
+    read_pages,
+    read_table_files_as_they_are,
 )
 from coldparquet.maintenance.parquet_metadata import ParquetMetadataWriter, WrittenParquetMetadata
 from coldparquet.pipelines.lakes import TableByTable, one_table
 from coldparquet.pipelines.model import Place, WorkPlan, WorkResult, join_url
 from coldparquet.records import replace
+from coldparquet.storage.cache import Cache, CachedStore, MemoryCache
 from coldparquet.storage.checked import CheckedStore, read_whole
 from coldparquet.text import few_names
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
+    from coldparquet.catalog.discovery import Discovery
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.catalog.table_formats import LiveFiles, TableFormat
     from coldparquet.options import ReadOptions, StoreOptions
@@ -59,6 +63,11 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
 """Filters of more bytes are not packed: each renewal of the catalogue writes all of them anew."""
+
+
+LIMIT_OF_PAGES_BYTES = 64 * 1024 * 1024
+"""More of what says where pages lie is left out, for the same reason."""
+_FOOTERS_LIMIT_BYTES = 32 * 1024 * 1024
 
 
 PackAction = Literal["written", "would write", "unchanged", "skipped", "failed"]
@@ -102,6 +111,10 @@ class PackReport:
     """Bytes of the bloom filters in it."""
     left_out_bloom_bytes: int = 0
     """Bytes of the bloom filters of the table, if they are not in it because they are more than was allowed."""
+    pages_bytes: int = 0
+    """Bytes of what says where pages lie, in it."""
+    left_out_pages_bytes: int = 0
+    """The same of the table, if it is not in it because it is more than an index takes."""
     partitions: tuple[PackedPartition, ...] = ()
     """Oldest first."""
     reason: str | None = None
@@ -133,6 +146,8 @@ class PackJob(TableByTable):
     """Directory for the catalogue, see :func:`pack_table`."""
     format: TableFormat | None = None
     """Which log says what files the tables have."""
+    pages: bool = True
+    """Also take the page indexes of files that have no place for a ``_pages`` beside them."""
     parquet_metadata: bool = False
     """Also write ``_metadata``, see :func:`pack_table`."""
     dry_run: bool = False
@@ -165,6 +180,8 @@ class PackJob(TableByTable):
             stores.read_options,
             dry_run=self.dry_run,
             parquet_metadata=self.parquet_metadata,
+            discovery=stores.take(discovery_key(path)),
+            pages=self.pages,
             on_progress=stores.on_progress,
             index_path=None if self.index is None else join_url(stores.path_of(self.index, item), item.table),
             live_files=None
@@ -197,6 +214,8 @@ def result_of_pack(item: WorkItem, report: PackReport, *, is_renewed: bool = Fal
             "partitions": len(report.partitions),
             "bloom_bytes": report.bloom_bytes,
             "left_out_bloom_bytes": report.left_out_bloom_bytes,
+            "pages_bytes": report.pages_bytes,
+            "left_out_pages_bytes": report.left_out_pages_bytes,
             "left_out": {reason: few_names(names) for reason, names in left_out.items()},
             **({} if report.parquet_metadata is None else {"parquet_metadata": asdict(report.parquet_metadata)}),
         },
@@ -228,7 +247,8 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     ``_txn``, after which one has to run ``coldparquet index --force``. Readers of local disks and other stores pass by.
     It appears complete or not at all, and nothing else is written. With ``index``, the URL of a directory in the same kind of
     store, it lies there, for tables that are not ours to write to: readers take ``ReadOptions(index=...)``. The footers of files
-    without a sidecar are packed then, and always those of other layouts (:mod:`coldparquet.catalog.layouts`).
+    without a sidecar are packed then, and always those of other layouts (:mod:`coldparquet.catalog.layouts`); with them their page
+    indexes, up to 64 MiB.
 
     With ``parquet_metadata`` another object is written, ``_metadata`` in the table's directory: the footers of all files in one,
     for readers other than this library. ``pyarrow.dataset.parquet_dataset(".../_metadata")``, and Arrow in C++ and R, plan from
@@ -320,6 +340,11 @@ async def renew_catalogues(
     return tuple(result for result in renewals if result is not None)
 
 
+def discovery_key(path: str) -> Hashable:
+    """Return under what the stores of a run remember the partitions of a table that one step of it has found."""
+    return "discovery", path
+
+
 class _Packing:
     """Packs one table."""
 
@@ -333,7 +358,9 @@ class _Packing:
         on_progress: Callable[[str, int], None] | None,
         index_path: str | None = None,
         live_files: Callable[[], LiveFiles] | None = None,
+        discovery: Discovery | None = None,
         parquet_metadata: bool = False,
+        pages: bool = False,
         renew_metadata: bool = True,
     ) -> None:
         self._store = store
@@ -342,9 +369,12 @@ class _Packing:
         self._is_elsewhere = index_path is not None
         self._checked = CheckedStore(store)
         self._options = options
+        self._discovery = discovery
+        self._pages = pages
         self._dry_run = dry_run
         self._on_progress = on_progress
         self._live_files = live_files
+        self._table_files: list[PackedSidecar] = []
         self._metadata: ParquetMetadataWriter | None = None
         if renew_metadata and live_files is None and index_path is None:
             self._metadata = ParquetMetadataWriter(self._checked, path, options, make=parquet_metadata, dry_run=dry_run)
@@ -375,7 +405,7 @@ class _Packing:
             live = await asyncio.to_thread(self._live_files)
             live_layout = await listed_live_files(self._store, self._path, live)
             return await self._pack_layout(live_layout, None if force else existing, existing, bloom_limit_bytes)
-        discovery = await discover_any(self._store, self._path, self._options)
+        discovery = self._discovery or await discover_any(self._store, self._path, self._options)
         locations, layout = discovery.locations, discovery.layout
         if layout is None and any(location.directory_path == self._path for location in locations):
             raise InvalidInputError(
@@ -385,6 +415,8 @@ class _Packing:
             )
         if layout is None and self._is_elsewhere:
             layout = await self._listed_directories(locations)
+            if discovery.files is not None:
+                self._table_files = await read_table_files_as_they_are(self._store, self._path)
         if layout is not None:
             return await self._pack_layout(layout, None if force else existing, existing, bloom_limit_bytes)
         kept: dict[str, PackedSidecar] = {}
@@ -405,7 +437,7 @@ class _Packing:
 
     async def pack_metadata(self, changed: Collection[str]) -> PackReport:
         """Renew the ``_metadata`` of a table without a catalogue."""
-        discovery = await discover_any(self._store, self._path, self._options)
+        discovery = self._discovery or await discover_any(self._store, self._path, self._options)
         metadata = await self._write_metadata(discovery.locations, changed)
         return PackReport(url=self._path, action="skipped", parquet_metadata=metadata)
 
@@ -441,11 +473,19 @@ class _Packing:
         listed = {info.path: info for info in layout.infos}
         kept = {} if trusted is None else await asyncio.to_thread(kept_entries, trusted.data, layout.locations, listed)
         layout.expect_listed(self._checked.versions)
+        # What came with a footer, of which the page index is the neighbour, is not fetched again.
+        footers = Cache("range", lambda: self._path, memory=MemoryCache(_FOOTERS_LIMIT_BYTES))
+        store = CachedStore(self._checked, footers if self._pages else None)
 
         async def read(location: PartitionLocation) -> PackedSidecar | LeftOut:
-            if location.name in kept:
-                return kept[location.name]
-            found = await read_entry_of_file(location, listed, store=self._checked, options=self._options)
+            found: PackedSidecar | LeftOut | None = kept.get(location.name)
+            is_kept = found is not None
+            if found is None:
+                found = await read_entry_of_file(location, listed, store=store, options=self._options)
+            if self._pages and isinstance(found, PackedSidecar) and found.pages is None:
+                found = replace(found, pages=await read_pages(location, found, store=store))
+            if is_kept:
+                return found
             if self._on_progress is not None:
                 self._on_progress(location.name, len(layout.locations))
             return found
@@ -463,7 +503,11 @@ class _Packing:
         existing: FetchedRange | None,
         bloom_limit_bytes: int,
     ) -> PackReport:
-        """Add the bloom filters, and write what is new."""
+        """Add the bloom filters, leave pages out that are too many, and write what is new."""
+        pages_bytes = sum(len(one.pages or b"") for one in packed if isinstance(one, PackedSidecar))
+        has_pages = pages_bytes <= LIMIT_OF_PAGES_BYTES
+        if not has_pages:
+            packed = [replace(one, pages=None) if isinstance(one, PackedSidecar) else one for one in packed]
         all_bloom_bytes = sum(bloom_bytes(one) for one in packed if isinstance(one, PackedSidecar))
         has_blooms = 0 < all_bloom_bytes <= bloom_limit_bytes
         packed = await self._with_blooms(locations, packed) if has_blooms else _without_blooms(packed)
@@ -474,13 +518,15 @@ class _Packing:
             partitions=partitions,
             bloom_bytes=all_bloom_bytes if has_blooms else 0,
             left_out_bloom_bytes=0 if has_blooms else all_bloom_bytes,
+            pages_bytes=pages_bytes if has_pages else 0,
+            left_out_pages_bytes=0 if has_pages else pages_bytes,
         )
         entries = [one for one in packed if isinstance(one, PackedSidecar)]
         if not entries:
             return replace(
                 report, reason="there is nothing that can be packed: no sidecar, or no file that can be described"
             )
-        data = await asyncio.to_thread(encode_catalogue, entries)
+        data = await asyncio.to_thread(encode_catalogue, [*self._table_files, *entries])
         reason = None if self._store.has_version_listings else _NOT_USED_HERE
         report = replace(report, catalogue_bytes=len(data), reason=reason)
         if existing is not None and existing.data == data:

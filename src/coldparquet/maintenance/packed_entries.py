@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coldparquet.catalog.hive_keys import describes_keys
-from coldparquet.catalog.packed import is_as_packed, may_count
-from coldparquet.catalog.pages import PAGES_FILE
+from coldparquet.catalog.packed import TABLE_FILES, is_as_packed, may_count
+from coldparquet.catalog.pages import PAGES_FILE, look_up_pages_file, read_page_index
 from coldparquet.catalog.partition import Partition, look_up_sidecar
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
+from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import (
     AccessError,
     ColdParquetError,
@@ -29,11 +30,16 @@ from coldparquet.format.catalogue_file import (
     parse_catalogue_index,
 )
 from coldparquet.format.fetch import FetchedRanges, WantedRanges
+from coldparquet.format.page_index import encode_pages_file, page_index_range, stated_etag
+from coldparquet.format.pages import chunk_places
 from coldparquet.format.sidecar import parse_sidecar
+from coldparquet.format.sidecar_layout import PARQUET_TAIL_BYTES
+from coldparquet.options import MIB
 from coldparquet.plan.coalescing import choose_coalescing
 from coldparquet.plan.model import StoreSpeed
 from coldparquet.records import replace
 from coldparquet.scan.evidence import fetch_bloom_ranges
+from coldparquet.storage.checked import read_whole
 from coldparquet.storage.requests import is_lasting_etag, is_written_after
 
 if TYPE_CHECKING:
@@ -47,8 +53,13 @@ if TYPE_CHECKING:
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import ReadOptions
     from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.cache import CachedStore
     from coldparquet.storage.checked import CheckedStore
     from coldparquet.storage.requests import ObjectInfo
+
+
+LARGEST_PACKED_PAGES_BYTES = MIB
+"""Of one file; that of more, of tens of thousands of pages, is worth a request of its own."""
 
 
 async def read_blooms(
@@ -79,6 +90,36 @@ async def read_blooms(
         return ()
     fetched.add_round(pieces)
     return await asyncio.to_thread(_cut_out, sidecar, places, fetched)
+
+
+async def read_pages(location: PartitionLocation, packed: PackedSidecar, *, store: CachedStore) -> bytes | None:
+    """Read where the pages of a file lie; empty where that is of no use, None where they are not known or too many.
+
+    Requests: 1 for the ``_pages`` beside the file, if there is one; else 1 for the page index, unless it came with the footer.
+    A file without either is left alone: finding its pages takes reading most of it.
+    """
+    sidecar = parse_sidecar(packed.sidecar, parquet_size_bytes=packed.parquet_size_bytes)
+    data = b""
+    try:
+        if packed.has_pages and location.sidecar_path is not None:
+            beside = (await look_up_pages_file(store, location)).data or b""
+            data = beside if beside and stated_etag(beside) == packed.data_etag else b""
+        footer_bytes = sidecar.footer.parquet_footer_length + PARQUET_TAIL_BYTES
+        if not data and page_index_range(sidecar).length_bytes > footer_bytes:
+            found = await read_page_index(store, location, sidecar, also_earlier=True)
+            if found.pages is not None and (np.diff(found.pages.first_page) > 1).any():
+                data = await asyncio.to_thread(
+                    encode_pages_file,
+                    found.pages,
+                    chunk_places(sidecar),
+                    parquet_size_bytes=packed.parquet_size_bytes,
+                    etag=packed.data_etag or "",
+                )
+    except InternalError:
+        raise
+    except ColdParquetError:
+        return None
+    return data if len(data) <= LARGEST_PACKED_PAGES_BYTES else None
 
 
 def bloom_bytes(packed: PackedSidecar) -> int:
@@ -159,6 +200,7 @@ def kept_entries(
             sidecar_etag=index.sidecar_etags[entry],
             has_pages=bool(index.has_pages[entry]),
             blooms=tuple(blooms.get(entry, ())),
+            pages=None if (place := index.pages_range(location.name)) is None else data[place.start : place.stop],
         )
         try:
             if not location.keys or describes_keys(parse_sidecar(packed.sidecar), location.keys):
@@ -217,6 +259,24 @@ async def read_entry(
     )
 
 
+async def read_table_files_as_they_are(store: ObjectStore, path: str) -> list[PackedSidecar]:
+    """Read the files of a table for its index, see :data:`TABLE_FILES`; none without lasting versions. 2 requests."""
+    read = [read_whole(store, f"{path}/{name}") for name in TABLE_FILES]
+    return [
+        PackedSidecar(
+            name=name,
+            parquet_size_bytes=0,
+            row_count=0,
+            sidecar=found.data,
+            data_etag=found.etag,
+            sidecar_etag=None,
+            has_pages=False,
+        )
+        for name, found in zip(TABLE_FILES, await gather_or_cancel(read), strict=True)
+        if is_lasting_etag(found.etag) and len(found.data) <= LARGEST_SIDECAR_BYTES
+    ]
+
+
 def as_listed(location: PartitionLocation, listed: Mapping[str, ObjectInfo]) -> PartitionLocation:
     """Add what a listing shows of a partition directory: the size of its file, and whether a sidecar describes that."""
     data, sidecar = listed.get(location.data_path), listed.get(location.sidecar_path or "")
@@ -231,7 +291,7 @@ def as_listed(location: PartitionLocation, listed: Mapping[str, ObjectInfo]) -> 
 
 
 async def read_entry_of_file(
-    location: PartitionLocation, listed: Mapping[str, ObjectInfo], *, store: CheckedStore, options: ReadOptions
+    location: PartitionLocation, listed: Mapping[str, ObjectInfo], *, store: CachedStore, options: ReadOptions
 ) -> PackedSidecar | LeftOut:
     """Describe a file that was listed by its footer, or by its sidecar. 1 or 2 requests."""
     info = listed.get(location.data_path)

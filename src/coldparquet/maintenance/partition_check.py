@@ -25,9 +25,12 @@ from coldparquet.errors import (
     FormatError,
     NotFoundError,
     ObjectChangedError,
+    UnsupportedError,
 )
 from coldparquet.format.blooms import sidecar_in_memory
 from coldparquet.format.fetch import FooterFetch
+from coldparquet.format.page_index import parse_pages_file
+from coldparquet.format.pages import chunk_places
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar, verify_chain
 from coldparquet.maintenance.deep_check import check_data
@@ -60,6 +63,8 @@ class PackedEntry:
     """Whether the catalogue is not the table's own, so that the entry may be of the footer although there is a sidecar."""
     blooms: PartitionBlooms | None = None
     """Its bloom filters; None unless they were read."""
+    pages: bytes | None = None
+    """What it says of the pages of the file; None where it says nothing."""
 
 
 def compare_with_packed(sidecars: Sequence[Sidecar], entry: PackedEntry) -> tuple[Finding, ...]:
@@ -74,6 +79,18 @@ def compare_with_packed(sidecars: Sequence[Sidecar], entry: PackedEntry) -> tupl
     if packed.sidecar.footer.checksum not in {sidecar.footer.checksum for sidecar in sidecars}:
         message = f"its entry in {CATALOGUE_FILE}, by which readers plan, does not describe its Parquet file as the file and its sidecar do"
         return (Finding(severity="error", kind="CatalogueDiffers", message=message, remedy=remedy),)
+    try:
+        if entry.pages is not None:
+            parse_pages_file(
+                entry.pages,
+                parquet_size_bytes=packed.sidecar.parquet_size_bytes,
+                etag=packed.data_etag,
+                places=chunk_places(packed.sidecar),
+                path=None,
+            )
+    except (FormatError, UnsupportedError) as error:
+        message = f"what {CATALOGUE_FILE} says of its pages is not used: {error.message}"
+        return (Finding(severity="warning", kind="CatalogueNotUsed", message=message, remedy=remedy),)
     return ()
 
 

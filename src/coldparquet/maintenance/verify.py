@@ -23,7 +23,7 @@ from coldparquet.catalog.other_layouts import (
     unread_beside,
     without_version,
 )
-from coldparquet.catalog.packed import CATALOGUE_FILE, PackedLookup, fetch_catalogue
+from coldparquet.catalog.packed import CATALOGUE_FILE, TABLE_FILES, PackedLookup, fetch_catalogue
 from coldparquet.catalog.table_files import partition_location
 from coldparquet.errors import (
     AccessError,
@@ -86,7 +86,7 @@ class OpenedCatalogue:
     """The partitions that are looked up together; none where each is looked up by itself."""
 
     @classmethod
-    async def read(
+    async def read(  # noqa: PLR0913 - mostly keyword arguments
         cls,
         store: ObjectStore,
         place: CataloguePlace,
@@ -94,12 +94,14 @@ class OpenedCatalogue:
         blooms: Literal["none", "index", "all"],
         locations: tuple[PartitionLocation, ...] = (),
         infos: Sequence[ObjectInfo] = (),
+        table_path: str | None = None,
     ) -> OpenedCatalogue:
         """Read it, or find that there is none. 1 request, more for one above 512 KiB; and those of its bloom filters."""
         file = await fetch_catalogue(store, place.path)
         checked = NO_CACHES.above(CheckedStore(store))
-        listed = ListedObjects(checked, at_hand={info.path: info for info in infos} or None)
-        catalogue = Catalogue(file, checked, listed=listed, is_asked_for=place.index is not None or bool(infos))
+        listed = ListedObjects(checked, at_hand={info.path: info for info in infos} or None, table_path=table_path)
+        is_asked_for = place.index is not None or bool(infos) or table_path is not None
+        catalogue = Catalogue(file, checked, listed=listed, is_asked_for=is_asked_for)
         read = ReadPackedBlooms()
         if blooms != "none":
             read = await read_packed_blooms(store, file, deep=blooms == "all", remedy=place.remedy)
@@ -116,7 +118,7 @@ class OpenedCatalogue:
             for problem in self.catalogue.problems(locations)
         ]
         packed = () if file.index is None else tuple(file.index.entry_of)
-        vanished = sorted(set(packed) - {location.name for location in every})
+        vanished = sorted(set(packed) - {location.name for location in every}.union(TABLE_FILES))
         if vanished:
             is_of_other = len(vanished) == len(packed)
             gone = f"{CATALOGUE_FILE} has {len(vanished):,} of {len(packed):,} entries of what the table does not have"
@@ -131,11 +133,18 @@ class OpenedCatalogue:
         return [*findings, *self.blooms.findings]
 
     async def entries(self, locations: Sequence[PartitionLocation]) -> dict[str, PackedEntry]:
-        """Return the entries that readers would use, or find damaged. Without a ``_txn`` 1 listing for 250 partitions."""
+        """Return the entries that readers would use, or find damaged.
+
+        Requests: without a ``_txn`` 1 listing for 250 partitions; of a table whose partitions are looked up one by one 1 for all, and
+        1 for each further 1,000 objects.
+        """
         of_partition = self.blooms.of_partition
         # Readers ask the filters also where they do not use the entry.
         unused = {one.name: PackedLookup(sidecar=None, problem=None) for one in locations if one.name in of_partition}
         found = {**unused, **await self.catalogue.look_up(locations)}
+        valid = [name for name, lookup in found.items() if lookup.sidecar is not None]
+        # One by one they would take a request each.
+        pages = await self.catalogue.pages_of(valid if self.locations else ())
         place = self.place
         return {
             name: PackedEntry(
@@ -143,6 +152,7 @@ class OpenedCatalogue:
                 remedy=place.remedy,
                 is_elsewhere=place.index is not None,
                 blooms=of_partition.get(name),
+                pages=pages.get(name),
             )
             for name, lookup in found.items()
         }
@@ -354,7 +364,8 @@ class VerifyJob(TableByTable):
         store, path = stores.table(item)
         blooms: Literal["none", "all"] = "all" if self.deep else "none"
         catalogue = await stores.once(
-            ("catalogue", path), lambda: OpenedCatalogue.read(store, self._place(item, stores), blooms=blooms)
+            ("catalogue", path),
+            lambda: OpenedCatalogue.read(store, self._place(item, stores), blooms=blooms, table_path=path),
         )
         if catalogue.locations:
             entries = await stores.once(("entries", path), lambda: catalogue.entries(catalogue.locations))

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAl
 
 from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.options import ReadOptions, StoreOptions
+from coldparquet.prices import PriceTable
+from coldparquet.scan.stats import ledger_dollars
 from coldparquet.storage.open import OpenedStore, open_store, opened_store, path_beside, s3_path, stack_store
 from coldparquet.storage.urls import shown_url
 
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from coldparquet.prices import PriceTable
     from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.log import Ledger
 
 
 Value = TypeVar("Value")
@@ -160,6 +162,11 @@ class LakeStores:
         """Let :meth:`once` return this for a key."""
         made = self._made[key] = asyncio.get_running_loop().create_future()
         made.set_result(value)
+
+    def take(self, key: Hashable) -> Any:
+        """Return what :meth:`remember` was given for a key, and forget it; None where that is nothing."""
+        made = self._made.pop(key, None)
+        return None if made is None else made.result()
 
     def _forget_failure(self, key: Hashable, done: asyncio.Future[Any]) -> None:
         if done.cancelled() or done.exception() is not None:
@@ -347,6 +354,35 @@ class WorkItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """The requests of some work, second attempts included, and what S3 asks for them."""
+
+    request_count: int = 0
+    fetched_bytes: int = 0
+    dollars: float | None = 0.0
+    """None where the price of a storage class is not known."""
+
+    @classmethod
+    def of(cls, ledger: Ledger, prices: PriceTable | None = None) -> Self:
+        """Take it from the ledger that the work was charged to."""
+        totals = ledger.totals
+        return cls(
+            request_count=totals.request_count,
+            fetched_bytes=totals.fetched_bytes,
+            dollars=ledger_dollars(ledger, prices or PriceTable.default()),
+        )
+
+    def __add__(self, other: Self) -> Self:
+        """Sum up two."""
+        dollars = None if self.dollars is None or other.dollars is None else self.dollars + other.dollars
+        return type(self)(
+            request_count=self.request_count + other.request_count,
+            fetched_bytes=self.fetched_bytes + other.fetched_bytes,
+            dollars=dollars,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkResult:
     """What became of one piece of work; a failure is one as well."""
 
@@ -369,12 +405,14 @@ class WorkResult:
     elapsed_s: float = 0.0
     details: Mapping[str, Any] = field(default_factory=dict)
     """Facts of the job, as JSON can hold them."""
+    spent: Spent = Spent()
     done: Any = field(default=None, repr=False, compare=False)
     """What the function for one table reports; known only in the process that did it."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data that ``json.dumps`` takes."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "done"}
+        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "done"}
+        return {**values, "spent": asdict(self.spent)}
 
     def to_json(self) -> str:
         """Return it as one line."""
@@ -383,7 +421,8 @@ class WorkResult:
     @classmethod
     def from_json(cls, text: str) -> WorkResult:
         """Read what :meth:`to_json` has written."""
-        return cls(**_fields(text))
+        found = _fields(text)
+        return cls(**{**found, "spent": Spent(**found["spent"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -458,6 +497,7 @@ class PipelineReport:
     """By table and partition; what is about a whole table comes before its partitions."""
     notes: tuple[str, ...]
     elapsed_s: float
+    spent: Spent = Spent()
 
     def count(self, outcome: Outcome) -> int:
         """Return how many results have this outcome."""
@@ -496,6 +536,7 @@ class PipelineReport:
             "table_actions": self.table_actions,
             "dollars": self.dollars,
             "elapsed_s": self.elapsed_s,
+            "spent": asdict(self.spent),
             "notes": list(self.notes),
             "results": [result.as_dict() for result in self.results],
         }
@@ -503,7 +544,7 @@ class PipelineReport:
     def to_arrow(self) -> pa.Table:
         """Return one row per result: ``spark.createDataFrame(report.to_arrow())``, ``report.to_arrow().to_pandas()``.
 
-        The columns are the fields of :class:`~coldparquet.pipelines.model.WorkResult`; ``details`` is JSON text.
+        The columns are the fields of :class:`~coldparquet.pipelines.model.WorkResult`; ``details`` and ``spent`` are JSON text.
         """
         import pyarrow as pa  # noqa: PLC0415 - printing a report needs no Arrow
 
@@ -511,9 +552,9 @@ class PipelineReport:
         types = {"rows": number, "size_bytes": number, "dollars": amount, "elapsed_s": amount}
         names = (one.name for one in fields(WorkResult) if one.name != "done")
         schema = pa.schema([pa.field(name, types.get(name, text)) for name in names])
-        rows = [
-            {**result.as_dict(), "details": json.dumps(result.details, ensure_ascii=False)} for result in self.results
-        ]
+        rows = [result.as_dict() for result in self.results]
+        for row in rows:
+            row |= {name: json.dumps(row[name], ensure_ascii=False) for name in ("details", "spent")}
         return pa.Table.from_pylist(rows, schema=schema)
 
 

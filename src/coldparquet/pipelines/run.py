@@ -34,6 +34,7 @@ from coldparquet.pipelines.model import (
     Lake,
     LakeStores,
     PipelineReport,
+    Spent,
     WorkItem,
     WorkResult,
     failure,
@@ -42,6 +43,7 @@ from coldparquet.pipelines.model import (
     reason_of,
 )
 from coldparquet.records import replace
+from coldparquet.storage.log import Ledger
 from coldparquet.storage.urls import shown_url
 from coldparquet.text import visible_stream
 
@@ -69,12 +71,13 @@ def items_per_worker(job: Job) -> int:
 
 async def run_item(job: Job, item: WorkItem, stores: LakeStores) -> WorkResult:
     """Run one item; whatever it raises is its result, bugs included, so that one item never stops the others."""
-    started_s = time.monotonic()
+    ledger = Ledger()
     try:
-        result = await job.run(item, stores)
+        with ledger.counting():
+            result = await job.run(item, stores)
     except Exception as error:  # noqa: BLE001 - the report is where a failure belongs, with its kind
-        return failure(item, error, elapsed_s=time.monotonic() - started_s)
-    return replace(result, elapsed_s=time.monotonic() - started_s)
+        result = failure(item, error)
+    return replace(result, elapsed_s=ledger.elapsed_s, spent=Spent.of(ledger))
 
 
 async def run_items(
@@ -350,7 +353,7 @@ async def run_pipeline(  # noqa: PLR0913 - what can be told is told by name
         AccessError: No lake can be listed.
         StorageError: The engine broke down.
     """
-    started_s = time.monotonic()
+    started_s, ledger = time.monotonic(), Ledger()
     urls = [lakes] if isinstance(lakes, str) else list(lakes)
     if not urls:
         raise InvalidInputError("no lake was named; give the URL of a table, or of a directory of tables")
@@ -362,11 +365,13 @@ async def run_pipeline(  # noqa: PLR0913 - what can be told is told by name
         store_options=checked_store_options(store_options),
     )
     async with LakeStores(access) as stores:
-        plan = await job.plan(parsed, stores)
+        with ledger.current():
+            plan = await job.plan(parsed, stores)
         progress = _Progress(len(plan.items), on_progress)
         if plan.items:
             await engine.execute(job, plan.items, stores, progress.note)
-        finished = await _finish(job, progress.results, plan, stores)
+        with ledger.current():
+            finished = await _finish(job, progress.results, plan, stores)
     results = sorted((*plan.settled, *progress.results, *finished), key=_place)
     return PipelineReport(
         job=job.name,
@@ -376,6 +381,7 @@ async def run_pipeline(  # noqa: PLR0913 - what can be told is told by name
         results=tuple(results),
         notes=plan.notes,
         elapsed_s=time.monotonic() - started_s,
+        spent=sum((result.spent for result in results), Spent.of(ledger)),
     )
 
 

@@ -185,8 +185,17 @@ def _choice_by_table(draft: ParquetDraft, read_bytes: int) -> Choice | None:
     options, page_files = draft.question.options, draft.question.snapshot.page_files
     if page_files.is_at_hand(draft.partition.location):
         return Choice(pays=True, reason="the pages came with the sidecar")
-    if page_files.table_has_files and read_bytes >= _WORTH_A_PAGES_FILE_BYTES and options.goal != "few-requests":
-        return Choice(pays=True, reason="the `_pages` beside a partition is small against the data")
+    packed_bytes = page_files.packed_bytes(draft.partition.location)
+    if packed_bytes == 0 and options.page_index == "auto":
+        return Choice(pays=False, reason="the index says that its chunks have one page each, or no page index")
+    if (
+        (page_files.table_has_files or packed_bytes)
+        and read_bytes >= _WORTH_A_PAGES_FILE_BYTES
+        and options.goal != "few-requests"
+    ):
+        return Choice(
+            pays=True, reason="what says where pages lie, in `_pages` or the index, is small against the data"
+        )
     if options.page_index == "auto" and page_files.has_small_pages is False:
         return Choice(pays=False, reason="chunks of this table have one page each, as far as is known")
     return None

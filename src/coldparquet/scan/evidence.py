@@ -194,8 +194,9 @@ async def gather_evidence(
     its sidecar. All in one round trip, unless the length or the place of bloom filters is unknown.
     """
     copies = BloomCopies(question, drafts, stripes)
+    packed = _PackedPages(question, drafts)
     wanted = {
-        position: _evidence_for(draft, copies)
+        position: _evidence_for(draft, copies, packed)
         for position, draft in enumerate(drafts)
         if isinstance(draft, ParquetDraft) and draft.wants_evidence
     }
@@ -204,12 +205,29 @@ async def gather_evidence(
     return [found.get(position, none) for position in range(len(drafts))]
 
 
-async def _evidence_for(draft: ParquetDraft, copies: BloomCopies) -> Evidence:
+class _PackedPages:
+    """What an index elsewhere says of the pages of the drafts that want them: the first of these to come asks for all."""
+
+    def __init__(self, question: Question, drafts: Sequence[Draft]) -> None:
+        self._page_files = question.snapshot.page_files
+        self._locations = [
+            draft.partition.location for draft in drafts if isinstance(draft, ParquetDraft) and draft.wants_pages
+        ]
+        self._turn = asyncio.Lock()
+
+    async def fetch(self) -> None:
+        """Fetch it. Requests: those of :meth:`coldparquet.catalog.pages.PageFiles.look_up_packed`, once."""
+        async with self._turn:
+            locations, self._locations = self._locations, []
+            await self._page_files.look_up_packed(locations)
+
+
+async def _evidence_for(draft: ParquetDraft, copies: BloomCopies, packed: _PackedPages) -> Evidence:
     with metadata_requests() as requests:
         if draft.probes is not None and draft.wants_pages:
-            blooms, found = await both(_blooms(draft, copies), _pages(draft))
+            blooms, found = await both(_blooms(draft, copies), _pages(draft, packed))
         else:  # one of the two has nothing to wait for, and needs no task
-            blooms, found = await _blooms(draft, copies), await _pages(draft)
+            blooms, found = await _blooms(draft, copies), await _pages(draft, packed)
     notes = (*(copies.notes if blooms is not None else ()), *(blooms.notes if blooms is not None else ()), *found.notes)
     return Evidence(
         blooms=blooms,
@@ -245,9 +263,10 @@ async def _blooms(draft: ParquetDraft, copies: BloomCopies) -> BloomAnswers | No
     )
 
 
-async def _pages(draft: ParquetDraft) -> PagesFound:
+async def _pages(draft: ParquetDraft, packed: _PackedPages) -> PagesFound:
     if not draft.wants_pages:
         return PagesFound(pages=None)
+    await packed.fetch()
     needed = {place for place in draft.places.values() if place is not None}
     return await draft.question.snapshot.page_files.pages_of(
         draft.partition.location,

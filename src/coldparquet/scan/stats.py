@@ -161,7 +161,7 @@ def scan_statistics(
     return ScanStatistics(
         **totals,
         gap_bytes=asked_bytes - totals["wanted_bytes"],
-        dollars=_dollars(ledger, prices) if has_storage_classes else 0.0,
+        dollars=ledger_dollars(ledger, prices) if has_storage_classes else 0.0,
         elapsed_s=ledger.elapsed_s,
         records=ledger.records,
         physical_limit_s=_physical_limit_s(ledger, speed) if speed.is_remote else 0.0,
@@ -178,7 +178,8 @@ def request_dollars(record: RequestRecord, prices: PriceTable) -> float | None:
     )
 
 
-def _dollars(ledger: Ledger, prices: PriceTable) -> float | None:
+def ledger_dollars(ledger: Ledger, prices: PriceTable) -> float | None:
+    """Return what the requests of a ledger cost; None where a storage class has no known price."""
     dollars = 0.0
     for (operation, storage_class), billed in ledger.billed.items():
         kind = _PRICED_AS.get(operation)

@@ -77,6 +77,11 @@ class Versions:
         """
         self.of(path).packed = etag if is_lasting_etag(etag) else None
 
+    def packed_etag(self, path: str) -> str | None:
+        """Return what :meth:`expect_packed` was told last."""
+        known = self._objects.get(path)
+        return None if known is None else known.packed
+
     def adopt(self, earlier: Versions, directories: Collection[str]) -> None:
         """Take over what another state knows of the objects in some directories, unless they were found to have changed.
 
