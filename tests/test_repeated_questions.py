@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
-from coldparquet.catalog import caches
+from coldparquet.catalog import caches, packed
 from coldparquet.maintenance.index import index_table
+from coldparquet.maintenance.pack import pack_table
 from coldparquet.storage import disk_cache
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.table import Table
@@ -115,6 +116,21 @@ async def test_a_table_that_is_opened_anew_validates_and_fetches_no_byte_of_a_pa
         one, two = await asyncio.gather(answers(table), answers(other))
         assert one == two == first
     assert validations(server)
+
+
+async def test_a_catalogue_longer_than_one_request_is_validated_once(
+    days: ColdStoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pack_table("s3://bucket/trades", storage_options=days.storage_options)
+    monkeypatch.setattr(packed, "_FIRST_REQUEST_BYTES", 100)
+    found = []
+    for _ in range(2):
+        days.reset()
+        async with cp.open_table(URL, storage_options=days.storage_options) as table:
+            found.append(await table.scan(where="ts < '2024-01-02'").count())
+        asked = [served.status for served in days.requests if served.path.endswith("/_catalogue")]
+    assert found == [100, 100]
+    assert asked == [304]
 
 
 async def test_what_was_replaced_meanwhile_is_fetched_by_a_table_that_is_opened_anew(

@@ -20,6 +20,8 @@ from coldparquet.catalog.packed import (
     read_ranges,
 )
 from coldparquet.concurrency import both
+from coldparquet.storage.requests import is_lasting_etag
+from coldparquet.storage.versions import AS_IT_IS
 from coldparquet.text import few_names
 
 if TYPE_CHECKING:
@@ -57,6 +59,10 @@ class Catalogue:
         self.file = file
         self._store = store
         self._versions = store.versions
+        if file.index is not None and is_lasting_etag(file.etag):
+            self._versions.of(file.path).confirm(
+                AS_IT_IS, file.etag
+            )  # it was fetched, or found unchanged, for this state
         self._listed = listed or ListedObjects(store, versions=store.versions)
         self.blooms = PackedBlooms(file, store)
         """The bloom filters of the catalogue."""
