@@ -38,6 +38,13 @@ def rows(count: int = ROWS) -> pa.Table:
     )
 
 
+def written(directory: Path, **how: Any) -> Path:
+    """Write the rows in row groups of a hundred."""
+    path = directory / "data.parquet"
+    pq.write_table(rows(), path, row_group_size=100, **how)
+    return path
+
+
 def count_decodings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Note how many row groups pyarrow decodes in each file that it is given."""
     counts: list[int] = []
@@ -52,9 +59,7 @@ def count_decodings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def test_row_groups_of_every_kind_of_column_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, table = tmp_path / "data.parquet", rows()
-    pq.write_table(table, path, row_group_size=100)
-    counts = count_decodings(monkeypatch)
+    path, table, counts = written(tmp_path), rows(), count_decodings(monkeypatch)
     async with cp.open_partition(str(path)) as partition:
         found = await partition.scan().to_arrow()
         assert found.cast(table.schema).equals(table)
@@ -68,9 +73,7 @@ async def test_row_groups_of_every_kind_of_column_are_joined(tmp_path: Path, mon
 async def test_the_first_rows_are_read_without_their_neighbours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "data.parquet"
-    pq.write_table(rows(), path, row_group_size=100)
-    counts = count_decodings(monkeypatch)
+    path, counts = written(tmp_path), count_decodings(monkeypatch)
     async with cp.open_partition(str(path)) as partition:
         assert (await partition.scan(["n"]).head(3))["n"].to_pylist() == [0, 1, 2]
         async with partition.scan(["n"]).batches(slow_start=True) as batches:
@@ -83,9 +86,7 @@ async def test_the_first_rows_are_read_without_their_neighbours(
 async def test_row_groups_that_together_exceed_the_limit_are_not_joined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "data.parquet"
-    pq.write_table(rows(), path, row_group_size=100)
-    counts = count_decodings(monkeypatch)
+    path, counts = written(tmp_path), count_decodings(monkeypatch)
     options = cp.ReadOptions(memory_limit_bytes=1 << 20)
     async with cp.open_partition(str(path), options=options) as partition:
         assert (await partition.scan(["n"]).to_arrow())["n"].to_pylist() == list(range(ROWS))
@@ -93,8 +94,7 @@ async def test_row_groups_that_together_exceed_the_limit_are_not_joined(
 
 
 async def test_the_damaged_row_group_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "data.parquet"
-    pq.write_table(rows(), path, row_group_size=100, compression="zstd", write_statistics=False)
+    path = written(tmp_path, compression="zstd", write_statistics=False)
     chunk = pq.read_metadata(path).row_group(17).column(3)
     content = bytearray(path.read_bytes())
     end = chunk.data_page_offset + chunk.total_compressed_size - (chunk.data_page_offset - chunk.dictionary_page_offset)

@@ -16,7 +16,7 @@ import pytest
 
 import coldparquet.sync as cps
 from coldparquet.ranges import ByteRange
-from coldparquet.storage import http
+from coldparquet.storage import sessions
 from coldparquet.storage.s3.store import S3Store
 from coldparquet_testing.simulator import ColdStoreServer
 from coldparquet_testing.store_contract import request_for
@@ -28,7 +28,7 @@ def server(tmp_path: Path) -> Iterator[ColdStoreServer]:
     (tmp_path / "bucket" / "key").write_bytes(b"0123456789")
     with ColdStoreServer(tmp_path) as server:
         yield server
-    http.close_kept_sessions()
+    sessions.close_kept_sessions()
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_the_next_table_of_blocking_calls_finds_a_connection(server: ColdStoreSe
     for _ in range(3):
         assert cps.run(read(server)) == b"01234"
     assert connections == ["created"]
-    http.close_kept_sessions()
+    sessions.close_kept_sessions()
     assert cps.run(read(server)) == b"01234"
     assert connections == ["created"] * 2
 
@@ -70,7 +70,7 @@ def test_a_connection_that_the_server_has_closed_is_made_again(tmp_path: Path) -
         port = int(first.endpoint_url.rpartition(":")[2])
     with ColdStoreServer(tmp_path, port=port) as second:
         assert cps.run(read(second)) == b"01234"
-    http.close_kept_sessions()
+    sessions.close_kept_sessions()
 
 
 def test_tables_of_one_loop_share_connections_and_the_loop_closes_them(
@@ -83,7 +83,7 @@ def test_tables_of_one_loop_share_connections_and_the_loop_closes_them(
     for _ in range(3):
         asyncio.run(read_twice())
         gc.collect()
-        assert http._kept_sessions == {}
+        assert sessions._kept_sessions == {}
     assert connections == ["created"] * 3
 
 
@@ -94,9 +94,9 @@ def test_a_loop_that_closes_nothing_leaves_nothing_for_long(server: ColdStoreSer
         loop = asyncio.new_event_loop()
         assert loop.run_until_complete(read(server)) == b"01234"
         loop.close()
-        assert len(http._kept_sessions) == 1
-    http.close_kept_sessions()
-    assert http._kept_sessions == {}
+        assert len(sessions._kept_sessions) == 1
+    sessions.close_kept_sessions()
+    assert sessions._kept_sessions == {}
     gc.collect()
 
 
@@ -105,7 +105,7 @@ def test_a_forked_child_makes_connections_of_its_own(server: ColdStoreServer) ->
     assert cps.run(read(server)) == b"01234"
     child = os.fork()
     if not child:
-        is_right = not http._kept_sessions and cps.run(read(server)) == b"01234"
+        is_right = not sessions._kept_sessions and cps.run(read(server)) == b"01234"
         os._exit(0 if is_right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert cps.run(read(server)) == b"01234"

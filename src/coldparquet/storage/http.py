@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import base64
 import binascii
-import os
 import re
 import time
 import urllib.request
@@ -16,10 +14,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
-import aiohttp
 from msgspec import Struct, field
 
-from coldparquet.concurrency import background
 from coldparquet.errors import InvalidInputError, StorageError
 from coldparquet.ranges import ByteRange, SuffixRange
 from coldparquet.records import replace
@@ -42,8 +38,9 @@ from coldparquet.storage.refusals import BrokenBodyError
 from coldparquet.storage.requests import FetchedRange, RangeRequest, StoredChecksum, clipped
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
+
+    import aiohttp
 
     from coldparquet.options import StoreOptions
     from coldparquet.storage.base import Answer
@@ -280,10 +277,6 @@ def seconds_of_date(http_date: str | None) -> float | None:
 
 
 USER_AGENT = "coldparquet"
-READ_BUFFER_BYTES = 1024 * 1024
-"""aiohttp pauses a transfer when this much waits to be taken; fewer pauses, less processor time at 8 MiB a request."""
-
-_DNS_CACHE_S = 60
 
 
 class HttpCall(Struct, frozen=True, kw_only=True):
@@ -309,7 +302,7 @@ class HttpClient:
         label: Which store it is, for the error of a request from another event loop.
         store_options: How long a connection and a silence may take.
         class_header: Where answers tell the storage class of an object; None where they do not.
-        owns_sessions: Whether the sessions are closed with the client; those of :func:`plain_session` are for others, too.
+        owns_sessions: Whether the sessions are closed with the client; those that stores share stay open.
     """
 
     def __init__(
@@ -399,85 +392,6 @@ class HttpClient:
                 watch_heads(self._sessions[is_hedge])
                 self._loop = loop
         return self._sessions[is_hedge]
-
-
-class _LoopSessions(Struct):
-    """The sessions of one event loop, which its stores share. aiohttp closes their connections after 15 idle seconds."""
-
-    by_use: dict[tuple[object, bool], aiohttp.ClientSession]
-    """By trust, and by whether they are for second requests."""
-    end: AsyncGenerator[None]
-    """Closes them when it is closed."""
-
-
-_kept_sessions: dict[asyncio.AbstractEventLoop, _LoopSessions] = {}
-
-_sessions_of_parent = list[_LoopSessions]()
-"""Those that a forked child inherits: closing them, as the last reference to them does, would disturb the parent."""
-
-
-def _leave_to_parent() -> None:
-    _sessions_of_parent.extend(_kept_sessions.values())
-    _kept_sessions.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)
-
-
-async def plain_session(tls: bool | ssl.SSLContext, *, is_hedge: bool) -> aiohttp.ClientSession:
-    """Return a session that knows nothing of who asks: the same for all stores of an event loop, open until the loop ends."""
-    sessions = await _sessions_of_loop()
-    session = sessions.get((tls, is_hedge))
-    if session is None or session.closed:
-        session = sessions[tls, is_hedge] = aiohttp.ClientSession(
-            connector=connector(tls),
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=READ_BUFFER_BYTES,
-        )
-    return session
-
-
-async def _sessions_of_loop() -> dict[tuple[object, bool], aiohttp.ClientSession]:
-    loop = asyncio.get_running_loop()
-    if loop not in _kept_sessions:
-        for ended in [other for other in _kept_sessions if other.is_closed()]:
-            await _kept_sessions[ended].end.aclose()
-        sessions: dict[tuple[object, bool], aiohttp.ClientSession] = {}
-        # asyncio.run closes the asynchronous generators that were begun in its loop, and so the sessions in time.
-        kept = _kept_sessions[loop] = _LoopSessions(sessions, _closing_at_end(sessions))
-        await anext(kept.end)
-    return _kept_sessions[loop].by_use
-
-
-async def _closing_at_end(sessions: Mapping[Any, aiohttp.ClientSession]) -> AsyncGenerator[None]:
-    loop = asyncio.get_running_loop()
-    try:
-        yield
-    finally:
-        _kept_sessions.pop(loop, None)
-        for session in sessions.values():
-            await session.close()
-
-
-def close_kept_sessions() -> None:
-    """Close the connections of blocking calls, and of loops that ended without closing them. The next call opens new ones."""
-    for loop, kept in tuple(_kept_sessions.items()):
-        if background.runs(loop):
-            background.run(kept.end.aclose())
-        elif loop.is_closed():
-            asyncio.run(kept.end.aclose())
-        elif not loop.is_running():
-            loop.run_until_complete(kept.end.aclose())
-
-
-atexit.register(close_kept_sessions)
-
-
-def connector(tls: bool | ssl.SSLContext) -> aiohttp.TCPConnector:
-    """Make the pool of connections of one session: as many as ``LimitedStore`` lets requests through."""
-    return aiohttp.TCPConnector(limit=0, ttl_dns_cache=_DNS_CACHE_S, ssl=tls)
 
 
 def environment_proxy(scheme: str, host: str) -> str | None:

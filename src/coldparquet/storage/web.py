@@ -28,11 +28,9 @@ from coldparquet.records import replace
 from coldparquet.storage.base import StoreWrapper
 from coldparquet.storage.http import (
     RANGE_ANSWERS,
-    READ_BUFFER_BYTES,
     USER_AGENT,
     HttpCall,
     HttpClient,
-    connector,
     environment_proxy,
     object_size,
     range_headers,
@@ -42,6 +40,7 @@ from coldparquet.storage.http import (
 from coldparquet.storage.http_errors import CONNECTION_FAILURES, Refusal, read_up_to
 from coldparquet.storage.refusals import no_object_size, no_versions, object_changed, object_replaced
 from coldparquet.storage.requests import FetchedRange, Listing, ObjectInfo, RangeRequest, clipped
+from coldparquet.storage.sessions import READ_BUFFER_BYTES, connector
 from coldparquet.storage.urls import mapping_option, refuse_unknown
 
 if TYPE_CHECKING:

@@ -28,7 +28,6 @@ from coldparquet.storage.http import (
     HttpCall,
     HttpClient,
     environment_proxy,
-    plain_session,
 )
 from coldparquet.storage.http_errors import EXPIRED_CODES, Refusal, refusal_error
 from coldparquet.storage.s3.identity import (
@@ -40,6 +39,7 @@ from coldparquet.storage.s3.identity import (
     state_of_file,
 )
 from coldparquet.storage.s3.parameters import parse_s3_options
+from coldparquet.storage.sessions import plain_session
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -230,8 +230,8 @@ class S3Connection:
         return self._account
 
     def _use(self, account: S3Account) -> None:
-        self._account = account
         self._signer = RequestSigner(account.credentials)
+        self._account = account  # after its signer, which a request takes once there is an account
 
     async def _error(self, refusal: Refusal, call: S3Call, account: S3Account, *, elapsed_s: float) -> ColdParquetError:
         """Return the error for a refusal; where the credentials have expired, with new ones ready for another attempt."""
