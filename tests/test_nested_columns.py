@@ -234,6 +234,10 @@ EARLIER_AND_NEWER: dict[str, tuple[pa.Array[Any], pa.Array[Any]]] = {
         pa.array([[{"x": 5, "y": [1]}]], pa.list_(pa.struct([("y", pa.list_(pa.int8())), ("x", pa.float64())]))),
     ),
     "without values": (pa.array([{"x": None, "l": [None]}]), pa.array([{"x": [{"a": 1}], "l": ["a"]}])),
+    "without values in lists": (
+        pa.array([[{"x": 1.0, "k": None}] * 2] * 3),
+        pa.array([[{"k": None, "x": 1.0}]], pa.list_(pa.struct([("k", pa.null()), ("x", pa.float64())]))),
+    ),
     "QuestDB's arrays": (pa.array([[1.5], None, [None]]), pa.array([[1], None], pa.list_(pa.int32()))),
 }
 
@@ -255,7 +259,7 @@ async def test_nested_types_that_differ_are_united_by_name(name: str, is_indexed
             for where, condition in FILTERS.items():
                 found = (await table.scan(["s", "id"], where).to_arrow()).to_pylist()
                 assert found == united.filter(condition).to_pylist()
-                if name != "without values":  # DuckDB takes lists without values for another type
+                if not name.startswith("without values"):  # DuckDB takes lists without values for another type
                     assert _in_order(found) == _in_order(by_duckdb.filter(where).to_arrow_table().to_pylist())
                 assert await table.scan(where=where).count() == len(found)
             assert await table.scan().null_count("s") == united.column("s").null_count

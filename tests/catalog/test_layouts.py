@@ -249,6 +249,14 @@ async def test_a_key_that_contradicts_the_file_is_refused(tmp_path: Path) -> Non
     assert str(caught.value.path).endswith("day=2/a.parquet")
 
 
+async def test_a_day_as_text_is_compared_with_the_day_of_the_path(tmp_path: Path) -> None:
+    right = write_directory(tmp_path / "right", {"date=2024-03-01/a.parquet": parquet(date=["2024-03-01"])})
+    assert (await rows_of(right)).column("date").to_pylist() == ["2024-03-01"]
+    wrong = write_directory(tmp_path / "wrong", {"date=2024-03-01/a.parquet": parquet(date=["2024-03-09"])})
+    with pytest.raises(cp.errors.FormatError, match="states date = 2024-03-01, but its own column date"):
+        await rows_of(wrong)
+
+
 @pytest.mark.parametrize("values", [[1, 3, 5], [3, None], [None, None]])
 async def test_a_file_with_other_values_than_its_key_is_refused(values: list[int | None], tmp_path: Path) -> None:
     column = pa.array(values, pa.int64())

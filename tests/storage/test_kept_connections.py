@@ -100,6 +100,20 @@ def test_a_loop_that_closes_nothing_leaves_nothing_for_long(server: ColdStoreSer
     gc.collect()
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_stores_that_open_at_once_after_such_a_loop_share_sessions(server: ColdStoreServer) -> None:
+    async def read_thrice() -> list[bytes]:
+        return await asyncio.gather(*(read(server) for _ in range(3)))
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(read(server))
+    loop.close()
+    assert asyncio.run(read_thrice()) == [b"01234"] * 3
+    assert sessions._kept_sessions == {}
+    gc.collect()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_makes_connections_of_its_own(server: ColdStoreServer) -> None:
     assert cps.run(read(server)) == b"01234"

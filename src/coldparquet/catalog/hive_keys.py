@@ -263,22 +263,27 @@ def describes_keys(sidecar: Sidecar, keys: Sequence[KeyColumn]) -> bool:
 def refuse_contradiction(sidecar: Sidecar, key: KeyColumn) -> None:
     """Refuse a file whose own column of a key's name may hold other values than its path states: by the key it is pruned."""
     place = sidecar.column_index(key.name)
-    if place is None or not _compares_as_key(sidecar.column_type(place), key.kind):
+    if place is None:
         return
+    value = key.value
+    if not _compares_as_key(sidecar.column_type(place), key.kind):
+        # Text may spell a number or a time in other ways than the path does.
+        if key.kind is not KeyKind.DATE or not has_type_of_key(sidecar.column_type(place), KeyKind.TEXT):
+            return
+        value = None if value is None else _shown(key).encode()
     field = BoundField(name=key.name, index=place, type=sidecar.column_type(place))
     bounds = SidecarStatistics(sidecar).bounds(field)
     is_right = sidecar.row_counts == 0
-    if bounds is not None and key.value is None:
+    if bounds is not None and value is None:
         is_right |= ~bounds.may_hold_values
-    elif bounds is not None and key.value is not None and bounds.lower is not None and bounds.upper is not None:
+    elif bounds is not None and value is not None and bounds.lower is not None and bounds.upper is not None:
         lower, upper = bounds.lower, bounds.upper
-        is_only = lower.known & lower.at_or_above(key.value) & upper.known & ~upper.above(key.value)
+        is_only = lower.known & lower.at_or_above(value) & upper.known & ~upper.above(value)
         is_right |= is_only & ~bounds.may_hold_nulls
     wrong = np.flatnonzero(~is_right)
     if len(wrong):
-        shown = "NULL" if key.value is None else key.value.decode() if isinstance(key.value, bytes) else key.value
         raise FormatError(
-            f"its directory states {key.name} = {shown}, but its own column {key.name} has, or may have, other values in row group"
+            f"its directory states {key.name} = {_shown(key)}, but its own column {key.name} has, or may have, other values in row group"
             f" {wrong[0]}: such rows would be pruned by the directory; move the file to the directory of its values, or write it"
             " without that column",
             kind=KEY_CONTRADICTION,
@@ -286,6 +291,14 @@ def refuse_contradiction(sidecar: Sidecar, key: KeyColumn) -> None:
             column=key.name,
             row_group=int(wrong[0]),
         )
+
+
+def _shown(key: KeyColumn) -> str:
+    """Return the value of a key as a path states it."""
+    if isinstance(key.value, int) and key.kind in {KeyKind.DATE, KeyKind.TIMESTAMP}:
+        unit = "D" if key.kind is KeyKind.DATE else "us"
+        return str(np.datetime64(key.value, unit))
+    return "NULL" if key.value is None else key.value.decode() if isinstance(key.value, bytes) else str(key.value)
 
 
 def _chunk(key: KeyColumn, row_count: int) -> ChunkSpec:

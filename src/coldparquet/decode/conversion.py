@@ -64,7 +64,10 @@ def convert_values(values: Values, stored: ColumnType, wanted: ColumnType, *, re
         converted = _convert(values, stored, wanted, label)
     if wanted.never_null and converted.null_count:
         converted = converted.fill_null(zero(converted.type))
-    return converted.dictionary_encode() if pa.types.is_dictionary(result) else converted.cast(result)
+    if pa.types.is_dictionary(result):
+        return converted.dictionary_encode()
+    # pyarrow makes an invalid array of a list of nulls, even for the type that it has.
+    return converted if converted.type.equals(result, check_metadata=True) else converted.cast(result)
 
 
 def _convert(values: Values, stored: ColumnType, wanted: ColumnType, label: ChunkLabel) -> Values:

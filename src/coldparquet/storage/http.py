@@ -384,10 +384,11 @@ class HttpClient:
                 kind="WrongEventLoop",
             )
         session = self._sessions.get(is_hedge)
-        if session is not None:
+        if session is not None and not session.closed:
             return session
         async with self._opening:
-            if is_hedge not in self._sessions:
+            session = self._sessions.get(is_hedge)
+            if session is None or session.closed:
                 self._sessions[is_hedge] = await self._make_session(is_hedge=is_hedge)
                 watch_heads(self._sessions[is_hedge])
                 self._loop = loop
