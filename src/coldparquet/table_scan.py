@@ -185,12 +185,7 @@ class Scan(ShownInNotebooks):
         Only the requests of this scan count, not others to the same table. No request.
         """
         question = self.question
-        return scan_statistics(
-            self.ledger,
-            speed=question.speed,
-            prices=prices_of(question.options),
-            has_storage_classes=question.snapshot.store.has_storage_classes,
-        )
+        return scan_statistics(self.ledger, speed=question.speed, prices=prices_of(question.options))
 
     @property
     def request_log(self) -> tuple[RequestRecord, ...]:

@@ -158,7 +158,8 @@ async def test_tables_of_directories_have_their_pages_there_as_well(*, has_own: 
     if has_own:
         await index_table(table, store=store, pages=True)
     for verb in (index_table, pack_table):
-        report: Any = await verb(table, store=store, index=INDEX, **({"pages": True} if verb is index_table else {}))
+        how: dict[str, Any] = {"pages": True} if verb is index_table else {}
+        report: Any = await verb(table, store=store, index=INDEX, **how)
         packed_report = report.catalogue if verb is index_table else report
         assert packed_report.pages_bytes > 0
     async with cp.open_table(table, store=store, options=cp.ReadOptions(index=INDEX)) as opened:

@@ -125,10 +125,26 @@ async def test_an_indexed_lake_has_the_columns_of_all_its_files(is_asked_for: bo
         rows = await table.scan().to_arrow()
         assert rows.select(expected.column_names).to_pylist() == expected.to_pylist()
         assert rows.schema.field("price").type == pa.float64()
-        for where, condition in (("mid > 1", pc.field("mid") > 1), ("s is not null", pc.field("s").is_valid())):
+        conditions: list[tuple[str, Any]] = [
+            ("mid > 1", pc.field("mid") > 1),
+            ("s is not null", pc.field("s").is_valid()),
+        ]
+        for where, condition in conditions:
             assert await table.scan(where=where).count() == expected.filter(condition).num_rows
     async with cp.open_table("lake", store=store, options=cp.ReadOptions(index=index, columns_from="newest")) as table:
         assert table.schema.names == ["id", "price", "date"]
+
+
+async def test_a_replaced_newest_file_leaves_the_columns_of_the_others() -> None:
+    store = await lake()
+    await index_table("lake", store=store)
+    fewer = io.BytesIO()
+    pq.write_table(pa.table({"id": [1]}), fewer)
+    await store.put(f"lake/{name_of(DAYS, FILES - 1)}", fewer.getvalue(), overwrite=True)
+    async with cp.open_table("lake", store=store) as table:
+        assert {"id", "price"} <= set(table.schema.names)
+        with pytest.raises(cp.errors.InvalidInputError, match="columns_from"):
+            table.scan(["nothing"])
 
 
 async def test_files_that_the_index_does_not_know_or_knows_no_more_give_no_columns() -> None:

@@ -185,7 +185,7 @@ async def test_numbers_order_the_files_and_null_comes_last(tmp_path: Path) -> No
 async def test_keys_have_the_types_that_the_user_gives_them(tmp_path: Path) -> None:
     names = [f"year={year}/zip={code}/day=2024-03-0{year - 2022}" for year in (2023, 2024) for code in ("007", "7")]
     url = write_directory(tmp_path, {f"{name}/a.parquet": parquet(x=[number]) for number, name in enumerate(names)})
-    keys = {"year": "int32", "zip": "text", "day": "timestamp"}
+    keys: dict[str, Any] = {"year": "int32", "zip": "text", "day": "timestamp"}
     types = "{'year': INT, 'zip': VARCHAR, 'day': TIMESTAMP}"
     by_duckdb = duckdb.sql(f"FROM read_parquet('{url}/**/*.parquet', hive_partitioning = true, hive_types = {types})")
     found = await rows_of(url, keys=keys)
@@ -200,7 +200,8 @@ async def test_keys_have_the_types_that_the_user_gives_them(tmp_path: Path) -> N
         async with cp.open_table(url, options=cp.ReadOptions(keys=keys)) as table:
             assert {read.rows_read for read in (await table.scan(where=where).plan()).partitions} == {1}
     assert (await rows_of(url, keys={"zip": "text"})).schema.field("year").type == pa.int64()
-    for wrong, kind in (({"zap": "text"}, "UnknownKey"), ({"zip": "date"}, "KeyType")):
+    refused: list[tuple[dict[str, Any], str]] = [({"zap": "text"}, "UnknownKey"), ({"zip": "date"}, "KeyType")]
+    for wrong, kind in refused:
         with pytest.raises(cp.errors.InvalidInputError) as caught:
             await cp.open_table(url, options=cp.ReadOptions(keys=wrong))
         assert caught.value.kind == kind

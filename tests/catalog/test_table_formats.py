@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import date
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,18 @@ def test_partition_values_of_iceberg_are_columns_that_files_may_lack(lacking: li
             assert sum(read.rows_read for read in table.scan(where=where).plan().partitions) == count
 
 
+def test_an_iceberg_table_with_a_nested_partition_column_is_refused(iceberg: Any) -> None:
+    types = import_module("pyiceberg.types")
+    with iceberg.update_schema() as update:
+        inner = types.NestedField(field_id=100, name="q", field_type=types.LongType(), required=False)
+        update.add_column("p", types.StructType(inner))
+    with iceberg.update_spec() as update:
+        update.add_identity("p.q")
+    iceberg.append(rows(0, p=[{"q": 1}] * 10))
+    with pytest.raises(cp.errors.UnsupportedError, match="that are nested"), opened(iceberg.location(), "iceberg"):
+        pass
+
+
 def test_an_iceberg_table_of_which_some_files_have_partition_values_is_refused(iceberg: Any) -> None:
     iceberg.append(rows(0))
     with iceberg.update_spec() as update:
@@ -129,7 +142,7 @@ def test_an_iceberg_table_of_which_some_files_have_partition_values_is_refused(i
     with opened(iceberg.location(), "iceberg") as table:
         assert table.scan().count() == 10
     iceberg.append(rows(10))
-    with pytest.raises(cp.errors.UnsupportedError, match="by value in some of its files"):
+    with pytest.raises(cp.errors.UnsupportedError, match="in some of its files only"):
         opened(iceberg.location(), "iceberg")
 
 

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import coldparquet as cp
-from coldparquet.decode import parquet_reader
 from coldparquet.errors import FormatError
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def count_decodings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(len(row_groups))
         return read(file, row_groups, **how)
 
-    monkeypatch.setattr(parquet_reader.pq.ParquetFile, "read_row_groups", noted)
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", noted)
     return counts
 
 
@@ -95,7 +94,7 @@ async def test_row_groups_that_together_exceed_the_limit_are_not_joined(
 
 async def test_the_damaged_row_group_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, compression="zstd", write_statistics=False)
-    chunk = pq.read_metadata(path).row_group(17).column(3)
+    chunk: Any = pq.read_metadata(path).row_group(17).column(3)
     content = bytearray(path.read_bytes())
     end = chunk.data_page_offset + chunk.total_compressed_size - (chunk.data_page_offset - chunk.dictionary_page_offset)
     content[end - 40 : end] = b"\xff" * 40
@@ -119,7 +118,7 @@ async def test_any_text_in_any_row_groups(
     tmp_path: Path, words: list[list[str | None]], *, as_dictionary: bool, data: st.DataObject
 ) -> None:
     path = tmp_path / "data.parquet"
-    schema = pa.schema({"text": pa.string(), "n": pa.int64()})
+    schema = pa.schema([pa.field("text", pa.string()), pa.field("n", pa.int64())])
     with pq.ParquetWriter(
         path, schema, use_dictionary=as_dictionary, dictionary_pagesize_limit=data.draw(st.sampled_from([1, 1_000]))
     ) as writer:

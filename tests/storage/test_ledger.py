@@ -45,6 +45,8 @@ def request(start: int = 0, stop: int = 10, *, attempt: int = 1, is_hedge: bool 
 class Answering(MemoryStore):
     """Says what HTTP says; fails when it is told to."""
 
+    has_storage_classes = True
+
     def __init__(self, *, statuses: tuple[int, ...] = (206,), storage_class: str | None = None) -> None:
         super().__init__({"t/x": CONTENT})
         self.statuses = statuses
@@ -178,6 +180,14 @@ async def test_a_hedge_that_was_cancelled_has_not_won() -> None:
     losing.cancel()
     await asyncio.gather(losing, return_exceptions=True)
     assert (ledger.totals.hedges_sent, ledger.totals.hedges_won) == (1, 0)
+
+
+async def test_a_store_without_prices_bills_nothing() -> None:
+    store, ledger = TraceStore(MemoryStore({"t/x": CONTENT})), Ledger()
+    with ledger.current():
+        await store.get(request())
+    assert ledger.totals.request_count == 1
+    assert not ledger.billed
 
 
 async def test_the_stores_own_errors_are_not_billed() -> None:

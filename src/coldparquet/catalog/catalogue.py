@@ -171,32 +171,28 @@ class Catalogue:
                 self._versions.expect_packed(location.data_path, found[location.name].data_etag)
         return found
 
-    async def of_other_columns(self, locations: Sequence[PartitionLocation]) -> list[Sidecar]:
+    async def of_other_columns(self, locations: Sequence[PartitionLocation]) -> tuple[list[Sidecar], bool]:
         """Return a sidecar for each list of columns that partitions have, newest first, but for that of the newest one.
 
-        Requests: those of :meth:`stale` and :meth:`entries`; none where all have the same columns.
+        The second is whether every entry is of the file that is there: others may have columns that no entry tells.
+
+        Requests: those of :meth:`stale` and :meth:`entries`; the latter none where all have the same columns.
         """
         index = self.file.index
         if index is None or not locations:
-            return []
-        newest = index.entry_of.get(locations[-1].name)
-        known = {0, 0 if newest is None else int(index.column_lists[newest])}
-        if known.issuperset(index.column_lists.tolist()):
-            return []
-        numbers = {
-            location.name: number
-            for location in reversed(locations)
-            if self._may_count(location)
-            and (number := int(index.column_lists[index.entry_of[location.name]])) not in known
-        }
-        others = [location for location in reversed(locations) if location.name in numbers]
-        stale = await self.stale(others)
+            return [], False
+        counted = [location for location in locations if self._may_count(location)]
+        stale = await self.stale(counted)
+        newest, known = locations[-1].name, {0}
+        if newest in index.entry_of and newest not in stale:
+            known.add(int(index.column_lists[index.entry_of[newest]]))
         first_of: dict[int, PartitionLocation] = {}
-        for location in others:
-            if location.name not in stale:
-                first_of.setdefault(numbers[location.name], location)
+        for location in reversed(counted):
+            number = int(index.column_lists[index.entry_of[location.name]])
+            if number not in known and location.name not in stale:
+                first_of.setdefault(number, location)
         entries = await self.entries(list(first_of.values()))
-        return [entry.sidecar for entry in entries.values() if entry.sidecar is not None]
+        return [entry.sidecar for entry in entries.values() if entry.sidecar is not None], not stale
 
     def saved_by_listing(self, locations: Iterable[PartitionLocation]) -> int:
         """Count the partitions that would use their entries instead of sidecars if a listing showed their versions."""
@@ -218,7 +214,7 @@ class Catalogue:
             return False
         packed_etag = index.data_etags[index.entry_of[location.name]]
         path, versions = location.data_path, self._versions
-        is_read = packed_etag is not None and packed_etag in (versions.lasting_etag(path), versions.packed_etag(path))
+        is_read = packed_etag is not None and packed_etag == (versions.lasting_etag(path) or versions.packed_etag(path))
         return is_read or location.committed_size_bytes is not None
 
     def rows_at_hand(self, location: PartitionLocation) -> int | None:

@@ -296,8 +296,7 @@ def refuse_contradiction(sidecar: Sidecar, key: KeyColumn) -> None:
 def _shown(key: KeyColumn) -> str:
     """Return the value of a key as a path states it."""
     if isinstance(key.value, int) and key.kind in {KeyKind.DATE, KeyKind.TIMESTAMP}:
-        unit = "D" if key.kind is KeyKind.DATE else "us"
-        return str(np.datetime64(key.value, unit))
+        return str(np.array(key.value, "datetime64[D]" if key.kind is KeyKind.DATE else "datetime64[us]"))
     return "NULL" if key.value is None else key.value.decode() if isinstance(key.value, bytes) else str(key.value)
 
 

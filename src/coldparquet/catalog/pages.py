@@ -330,7 +330,9 @@ class PageFiles:
 
     async def _parse(self, location: PartitionLocation, sidecar: Sidecar) -> PagesFound:
         if location.data_path not in self._parsed:
-            lookup = self._found[location.data_path]
+            lookup = self._found.get(location.data_path)
+            if lookup is None:
+                return PagesFound(pages=None)  # the index turned out to be of another file meanwhile
             if await self._is_older_than_data(lookup, location):
                 lookup = replace(lookup, data=None, problem=_OLDER_THAN_DATA)
             found = await parse_pages_lookup(lookup, sidecar)

@@ -300,7 +300,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         counts_all = bool(self.named) or by_name
         asks_index = self.options.columns_from == "auto" and layout is not None and not counts_all
         with metadata_requests() as requests:
-            (newest, damaged), ((others, indexed), _) = await both(
+            (newest, damaged), ((others, (indexed, is_current)), _) = await both(
                 _newest_readable(partitions, may_be_layout=may_be_layout, may_be_damaged=not counts_all),
                 both(
                     both(
@@ -327,7 +327,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             designated_timestamp=self._timestamp_of(columns, newest.sidecar, partitions, layout),
             files=None,
             symbol_dictionaries=None,
-            knows_all_columns=counts_all or (asks_index and file.index is not None and not notes),
+            knows_all_columns=counts_all or (asks_index and is_current and not notes),
             pruning_keys=keys_without_columns(newest.sidecar, locations[-1].keys),
             page_files=page_files,
             data_objects=data_objects,
@@ -530,7 +530,9 @@ async def _newest_readable(
                 or partition is partitions[0]
                 or (may_be_layout and _holds_other_files(error))
             ):
-                raise damage[0] if damage else error from None
+                if damage:
+                    raise damage[0] from None
+                raise
         except FormatError as error:
             damage.append(error)
             is_whole = error.kind == KEY_CONTRADICTION  # and its rows are not pruned by the key

@@ -185,6 +185,7 @@ def _read_iceberg(url: str, storage_options: Mapping[str, Any]) -> LiveFiles:
     ids = Counter(name for of_field in names.values() for name in of_field)
     places = {task.file.spec_id: _identity_places(table.specs()[task.file.spec_id]) for task in tasks}
     mapping = json.loads(table.properties.get("schema.name-mapping.default", "[]"))
+    types = import_module("pyiceberg.io.pyarrow").schema_to_pyarrow(table.schema())
     if (
         table.metadata.format_version > _LATEST_ICEBERG
         or any(task.delete_files for task in tasks)
@@ -192,14 +193,18 @@ def _read_iceberg(url: str, storage_options: Mapping[str, Any]) -> LiveFiles:
         or any(count > 1 for count in ids.values())
         or any(len(entry["names"]) > 1 for entry in mapping)
         or len({frozenset(of_spec) for of_spec in places.values()}) > 1
+        or any(
+            table.schema().find_column_name(source) not in types.names
+            for of_spec in places.values()
+            for source in of_spec
+        )
     ):
         raise UnsupportedError(
-            "this Iceberg table has delete files, columns that were renamed or added again, partition columns by value in some of its files, or a newer"
+            "this Iceberg table has delete files, columns that were renamed or added again, partition columns by value that are nested or in some of its files only, or a newer"
             " format, so that its files may not be its rows; read it with a reader of Iceberg, or rewrite it",
             kind="TableFeature",
             path=url,
         )
-    types = import_module("pyiceberg.io.pyarrow").schema_to_pyarrow(table.schema())
     values = []
     for source_id in next(iter(places.values()), {}):
         name = table.schema().find_column_name(source_id)

@@ -363,13 +363,13 @@ class Spent:
     """None where the price of a storage class is not known."""
 
     @classmethod
-    def of(cls, ledger: Ledger, prices: PriceTable | None = None) -> Self:
-        """Take it from the ledger that the work was charged to."""
+    def of(cls, ledger: Ledger) -> Self:
+        """Take it from the ledger that the work was charged to; at the prices of AWS in us-east-1."""
         totals = ledger.totals
         return cls(
             request_count=totals.request_count,
             fetched_bytes=totals.fetched_bytes,
-            dollars=ledger_dollars(ledger, prices or PriceTable.default()),
+            dollars=ledger_dollars(ledger, PriceTable.default()),
         )
 
     def __add__(self, other: Self) -> Self:

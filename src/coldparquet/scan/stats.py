@@ -145,23 +145,20 @@ class ScanStatistics(ShownInNotebooks):
         return {**numbers, "times_physical_limit": self.times_physical_limit}
 
 
-def scan_statistics(
-    ledger: Ledger, *, speed: StoreSpeed, prices: PriceTable, has_storage_classes: bool
-) -> ScanStatistics:
+def scan_statistics(ledger: Ledger, *, speed: StoreSpeed, prices: PriceTable) -> ScanStatistics:
     """Sum up a ledger.
 
     Args:
         ledger: Of one scan.
         speed: Of the store; used where the scan's own requests do not tell.
         prices: What requests and bytes cost.
-        has_storage_classes: Whether the store charges for requests and bytes.
     """
     totals = asdict(ledger.totals)
     asked_bytes = totals.pop("asked_bytes")
     return ScanStatistics(
         **totals,
         gap_bytes=asked_bytes - totals["wanted_bytes"],
-        dollars=ledger_dollars(ledger, prices) if has_storage_classes else 0.0,
+        dollars=ledger_dollars(ledger, prices),
         elapsed_s=ledger.elapsed_s,
         records=ledger.records,
         physical_limit_s=_physical_limit_s(ledger, speed) if speed.is_remote else 0.0,

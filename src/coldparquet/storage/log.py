@@ -221,8 +221,8 @@ class Ledger:
         """For how long anything was going on."""
         return self._elapsed_s + (monotonic() - self._running_since_s if self._running else 0.0)
 
-    def add(self, record: RequestRecord) -> None:
-        """Sum up one more request; they come in the order in which they finish."""
+    def add(self, record: RequestRecord, *, has_price: bool = True) -> None:
+        """Sum up one more request, of a store that asks money or not; they come in the order in which they finish."""
         totals = self.totals
         self._records.append(record)
         totals.request_count += record.http_requests
@@ -231,7 +231,7 @@ class Ledger:
         totals.retries += record.attempt > 1
         totals.hedges_sent += record.is_hedge
         totals.hedges_won += record.is_hedge and record.status == "ok"
-        if record.is_billed:
+        if has_price and record.is_billed:
             billed = self.billed[record.operation, record.storage_class]
             billed.request_count += record.http_requests
             billed.fetched_bytes += record.fetched_bytes
@@ -537,7 +537,7 @@ class TraceStore(StoreWrapper):
             self._observe(record)
         ledger = current_ledger()
         if ledger is not None:
-            ledger.add(record)
+            ledger.add(record, has_price=self.has_storage_classes)
         if telemetry.is_wanted():
             _emit_span(record)
 
