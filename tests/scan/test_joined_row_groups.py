@@ -118,7 +118,8 @@ async def test_any_text_in_any_row_groups(
     tmp_path: Path, words: list[list[str | None]], *, as_dictionary: bool, data: st.DataObject
 ) -> None:
     path = tmp_path / "data.parquet"
-    schema = pa.schema([pa.field("text", pa.string()), pa.field("n", pa.int64())])
+    fields: list[Any] = [pa.field("text", pa.string()), pa.field("n", pa.int64())]
+    schema = pa.schema(fields)
     with pq.ParquetWriter(
         path, schema, use_dictionary=as_dictionary, dictionary_pagesize_limit=data.draw(st.sampled_from([1, 1_000]))
     ) as writer:
