@@ -298,8 +298,8 @@ class ReadOptions:
 
     columns_from: Literal["auto", "newest", "all"] = "auto"
     """Which partitions define the columns of a table without ``_meta`` when it is opened. ``all`` reads the metadata of all
-    of them. ``auto`` takes the newest and, in a lake whose index tells the columns of its files, all files in it, for one
-    request more at most. Columns that only some have are null in the others. Types are unified by Arrow, as
+    of them. ``auto`` takes the newest and, in a lake whose index tells the columns of its files, all files in it, for no
+    request more where the index is shorter than 512 KiB, else for one. Columns that only some have are null in the others. Types are unified by Arrow, as
     ``pyarrow.unify_schemas`` does with ``promote_options="permissive"``. Columns are found by their names alone. Named
     partitions always use all, except for columns with ids, which QuestDB may have dropped."""
 

@@ -286,7 +286,7 @@ class Table:
     def schema(self) -> pa.Schema:
         """Columns and Arrow types; columns of unreadable types are left out.
 
-        They come from the table's ``_meta`` or, where there is none, from its newest partition or from all that were named;
+        They come from the table's ``_meta`` or, where there is none, from its newest partition, from all in its index, or from all that were named;
         ``ReadOptions.columns_from`` makes it all that there are.
         """
         return self._table.schema

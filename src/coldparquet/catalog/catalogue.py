@@ -73,7 +73,7 @@ class Catalogue:
 
     @property
     def needs_no_pages_files(self) -> bool:
-        """Whether no ``_pages`` beside a partition is worth looking for: none was there, or the catalogue says the same."""
+        """Whether no ``_pages`` beside a partition is worth looking for: none was there, or the index holds their content."""
         index = self.file.index
         has_none = index is not None and len(index.has_pages) > 0 and not index.has_pages.any()
         return has_none or (index is not None and bool((index.pages_lengths > 0).any()))

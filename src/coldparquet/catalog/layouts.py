@@ -211,7 +211,7 @@ def _kinds_of_keys(path: str, stated: Mapping[str, Sequence[str | None]], types:
         wrong = next((one for one in values if one is not None and key_value(kind, one) is None), None)
         if wrong is not None:
             raise InvalidInputError(
-                f"ReadOptions.keys makes the key {name!r} {kind}, and the path of a file states {name}={wrong}, which is none;"
+                f"ReadOptions.keys makes the key {name!r} {kind}, and the path of a file states {name}={wrong}, which is no {kind};"
                 " leave its type out, or make it text",
                 kind="KeyType",
                 path=path,
