@@ -80,8 +80,8 @@ def with_destination_in(job: Job, root: Path) -> Job:
 
 
 def told(report: PipelineReport, root: Path) -> dict[str, Any]:
-    """What a report says, but for how long everything took and what runs may call by different names."""
-    results = [result.as_dict() | {"elapsed_s": 0.0} for result in report.results]
+    """What a report says, but for time and requests, which a task spends on listings of its own, and on names that differ."""
+    results = [result.as_dict() | {"elapsed_s": 0.0, "spent": None} for result in report.results]
     if report.job == "convert":  # Spark does not tell how many rows it has written
         results = [result | {"rows": None} for result in results]
     said = {"job": report.job, "notes": report.notes, "results": results}
