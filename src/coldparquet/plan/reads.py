@@ -332,29 +332,25 @@ def join_small_reads(reads: Sequence[Read], *, memory_limit_bytes: int) -> tuple
     A joined read is fetched and decoded at once, in the order of its rows.
     """
     runs: list[list[Read]] = []
-    rows = wanted_bytes = decoded_bytes = 0
+    sizes, is_whole = (0, 0, 0), False
+    limits = _MOST_JOINED_ROWS, _MOST_JOINED_BYTES, memory_limit_bytes * _MOST_JOINED_SHARE
     for read in reads:
-        sizes = read.row_count, read.bytes_wanted, int(read.chunks["decoded_bytes"].sum())
-        rows, wanted_bytes, decoded_bytes = rows + sizes[0], wanted_bytes + sizes[1], decoded_bytes + sizes[2]
-        is_small = rows <= _MOST_JOINED_ROWS and wanted_bytes <= _MOST_JOINED_BYTES
-        if (
-            is_small
-            and decoded_bytes <= memory_limit_bytes * _MOST_JOINED_SHARE
-            and runs
-            and _may_follow(runs[-1][-1], read)
-        ):
+        own = read.row_count, read.bytes_wanted, int(read.chunks["decoded_bytes"].sum())
+        together = sizes[0] + own[0], sizes[1] + own[1], sizes[2] + own[2]
+        was_whole, is_whole = is_whole, _is_read_whole(read)
+        fits = all(size <= limit for size, limit in zip(together, limits, strict=True))
+        if fits and was_whole and is_whole and _may_follow(runs[-1][-1], read):
             runs[-1].append(read)
+            sizes = together
         else:
             runs.append([read])
-            rows, wanted_bytes, decoded_bytes = sizes
+            sizes = own
     return tuple(run[0] if len(run) == 1 else _joined(run) for run in runs)
 
 
 def _may_follow(before: Read, read: Read) -> bool:
     return (
-        _is_read_whole(before)
-        and _is_read_whole(read)
-        and before.piece_stops[-1] <= read.piece_starts[0]
+        before.piece_stops[-1] <= read.piece_starts[0]
         and before.columns == read.columns
         and (before.made_columns, before.made_values) == (read.made_columns, read.made_values)
         and before.all_rows_match == read.all_rows_match
