@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from coldparquet.errors import InvalidInputError
@@ -21,7 +21,14 @@ First = TypeVar("First")
 Second = TypeVar("Second")
 
 
-class TableThreads(ThreadPoolExecutor):
+_idle_threads: dict[int, ThreadPoolExecutor] = {}
+"""By their number: those that a closed table has left. Starting a thread takes as long as planning a read."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle_threads.clear)
+
+
+class TableThreads(Executor):
     """The threads that plan and decode for one table. It refuses work that no thread would do, and says why.
 
     Args:
@@ -29,7 +36,9 @@ class TableThreads(ThreadPoolExecutor):
     """
 
     def __init__(self, thread_count: int | None) -> None:
-        super().__init__(thread_count or os.cpu_count(), "coldparquet-decode")
+        self._thread_count = thread_count or os.cpu_count() or 1
+        idle: ThreadPoolExecutor | None = _idle_threads.pop(self._thread_count, None)
+        self._threads = idle or ThreadPoolExecutor(self._thread_count, "coldparquet-decode")
         self._process_id = os.getpid()
         self._is_closed = False
 
@@ -42,12 +51,15 @@ class TableThreads(ThreadPoolExecutor):
                 "the table was opened before this process was forked; open it again in this process",
                 kind="TableOfAnotherProcess",
             )
-        return super().submit(fn, *args, **kwargs)
+        return self._threads.submit(fn, *args, **kwargs)
 
     def close(self) -> None:
-        """Accept no more work and let the threads end; accepted work is completed for its callers."""
+        """Accept no more work, and leave the threads to the next table; accepted work is completed for its callers."""
+        if self._is_closed or self._process_id != os.getpid():
+            return
         self._is_closed = True
-        self.shutdown(wait=False)
+        if _idle_threads.setdefault(self._thread_count, self._threads) is not self._threads:
+            self._threads.shutdown(wait=False)
 
 
 async def gather_or_cancel(coroutines: Sequence[Coroutine[object, object, Result]]) -> list[Result]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import TYPE_CHECKING, Self
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
 
 from msgspec import Struct
 
@@ -18,12 +19,16 @@ from coldparquet.storage.requests import FetchedRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from functools import _lru_cache_wrapper
 
     from coldparquet.options import StoreOptions
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.checked import CheckedStore
     from coldparquet.storage.disk_cache import DiskCache
 
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 _MEMORY_LIMIT_BYTES = 64 * MIB
 """Holds the sidecars of about a thousand partitions; a process has one such memory for all of its tables."""
@@ -42,6 +47,26 @@ def clear_caches() -> None:
     """
     PROCESS_SIDECARS.clear()
     PROCESS_RANGES.clear()
+    for results in _remembered:
+        results.cache_clear()
+
+
+_remembered: list[_lru_cache_wrapper[Any]] = []
+
+
+def remembers_results(most: int) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+    """Let a function return the same object as before where it is given the same bytes again, until :func:`clear_caches`.
+
+    Args:
+        most: Number of results that are kept; those used longest ago go first.
+    """
+
+    def wrap(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+        results = lru_cache(most)(function)
+        _remembered.append(results)
+        return cast("Callable[Arguments, Result]", results)
+
+    return wrap
 
 
 if hasattr(os, "register_at_fork"):
@@ -80,6 +105,10 @@ class SidecarCache:
         """Record that the store has just confirmed a cached sidecar as the newest one."""
         # On disk the time is worth a write only if sidecars are trusted for a while.
         self._cache.keep(path, replace(kept, confirmed_s=self._clock()), on_disk=self._trust_s > 0)
+
+    def note_beside(self, path: str, etag: str | None, data_etag: str) -> None:
+        """Record which version of its Parquet object a cached sidecar describes: while that is there, the sidecar is valid."""
+        self._cache.note_beside(path, etag, data_etag)
 
     async def distrust(self, path: str) -> None:
         """Ask the store before the sidecar at a path is used again: its data turned out to be another file's."""

@@ -148,6 +148,12 @@ class DataObjects:
         # Known objects get no task: thousands of tasks would take longer than all the rest.
         await gather_or_cancel([self._head(path) for path in unique if not self._is_known(path)])
 
+    async def etag_of(self, path: str) -> str | None:
+        """Return the version of an object, with the requests of :meth:`head`; None where the store tells no lasting one."""
+        await self.head([path])
+        info = self._versions.info(path)
+        return info.etag if info is not None and is_lasting_etag(info.etag) else None
+
     async def _look_at_listed(self, paths: Sequence[str]) -> None:
         distrusted = self._versions.distrusted
         by_directory = {path.rpartition("/")[0]: path for path in paths if path not in distrusted}

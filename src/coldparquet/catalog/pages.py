@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from coldparquet.catalog.caches import remembers_results
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InternalError, NotFoundError, UnsupportedError
 from coldparquet.format.fetch import FetchedRanges, FooterFetch
@@ -29,8 +30,8 @@ from coldparquet.options import COALESCING_BY_GOAL
 from coldparquet.plan.coalesce import coalesce
 from coldparquet.ranges import ByteRange
 from coldparquet.records import replace
-from coldparquet.storage.log import get_metadata, note_metadata
-from coldparquet.storage.requests import RangeRequest, is_written_after
+from coldparquet.storage.log import get_metadata, note_cache_hit, note_metadata
+from coldparquet.storage.requests import RangeRequest, described_etag, is_written_after
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -39,11 +40,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from coldparquet.catalog.catalogue import Catalogue
+    from coldparquet.catalog.objects import DataObjects
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.pages import PartitionPages
     from coldparquet.format.parquet_footer import ParquetFooter
     from coldparquet.format.sidecar import Sidecar
     from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.cache import CachedStore
     from coldparquet.storage.requests import FetchedRange
 
 
@@ -106,8 +109,9 @@ async def parse_pages_lookup(lookup: PagesFileLookup, sidecar: Sidecar, *, etag:
     if lookup.data is None:
         notes = () if lookup.problem is None else (f"{PAGES_FILE} is not used: {lookup.problem}",)
         return PagesFound(pages=None, notes=notes)
-    parse = partial(_parse_pages_file, lookup.data, sidecar, etag, lookup.path)
-    return await asyncio.to_thread(parse) if len(lookup.data) > _PARSE_IN_THREAD_BYTES else parse()
+    if len(lookup.data) > _PARSE_IN_THREAD_BYTES:
+        return await asyncio.to_thread(_parse_pages_file, lookup.data, sidecar, etag, lookup.path)
+    return _parsed(lookup.data, sidecar, etag, lookup.path)
 
 
 async def read_page_index(  # noqa: PLR0913 - mostly keyword arguments
@@ -148,6 +152,11 @@ async def read_page_index(  # noqa: PLR0913 - mostly keyword arguments
 
 def _of_pages_file(path: str, byte_range: ByteRange) -> RangeRequest:
     return RangeRequest(path=path, byte_range=byte_range, reason=_REASON, may_be_short=True)
+
+
+@remembers_results(64)
+def _parsed(data: bytes, sidecar: Sidecar, etag: str | None, path: str) -> PagesFound:
+    return _parse_pages_file(data, sidecar, etag, path)
 
 
 def _parse_pages_file(data: bytes, sidecar: Sidecar, etag: str | None, path: str) -> PagesFound:
@@ -226,7 +235,7 @@ class PageFiles:
         catalogue: The table's index; None where there is none.
     """
 
-    def __init__(self, store: ObjectStore, catalogue: Catalogue | None = None) -> None:
+    def __init__(self, store: CachedStore, catalogue: Catalogue | None = None) -> None:
         self._store = store
         self._catalogue = catalogue
         self._packed_turn = asyncio.Lock()
@@ -260,18 +269,39 @@ class PageFiles:
             return None
         return catalogue.file.index.pages_range(location.name)
 
-    async def look_up(self, location: PartitionLocation) -> None:
-        """Fetch the ``_pages`` of a partition ahead of :meth:`pages_of`. 1 request, the first time."""
+    async def look_up(self, location: PartitionLocation, *, heads: DataObjects | None = None) -> None:
+        """Fetch the ``_pages`` of a partition ahead of :meth:`pages_of`. 1 request, the first time.
+
+        None for one that this process holds, if the Parquet object has the version that it was found to describe: ``heads`` tells.
+        """
         if self.packed_bytes(location):
             await self.look_up_packed([location])
             return
         async with self._lookups.setdefault(location.data_path, asyncio.Lock()):
             if location.data_path in self._found:
                 return
-            lookup = await look_up_pages_file(self._store, location)
+            lookup = heads and await self._found_before(location, heads)
+            lookup = lookup or await look_up_pages_file(self._store, location)
             self._found[location.data_path] = lookup
             if self.table_has_files is None and lookup.problem is None:
                 self.table_has_files = lookup.data is not None
+
+    async def _found_before(self, location: PartitionLocation, heads: DataObjects) -> PagesFileLookup | None:
+        path = f"{location.directory_path}/{PAGES_FILE}"
+        held = await self._store.found_before(path, ByteRange(0, _FIRST_REQUEST_BYTES))
+        if held is None or held.beside_etag is None or held.beside_etag != await heads.etag_of(location.data_path):
+            return None
+        note_cache_hit(len(held.data))
+        return PagesFileLookup(path=path, data=held.data)
+
+    def note_what_they_describe(self, location: PartitionLocation) -> None:
+        """Record that the ``_pages`` of a partition describes the version of the Parquet object that a HEAD has shown."""
+        lookup = self._found.get(location.data_path)
+        if lookup is None or lookup.data is None or len(lookup.data) > _FIRST_REQUEST_BYTES:
+            return
+        data_etag = described_etag(lookup.modified_s, self._store.versions.info(location.data_path))
+        if data_etag is not None:
+            self._store.note_beside(lookup.path, data_etag)
 
     async def look_up_packed(self, locations: Sequence[PartitionLocation]) -> None:
         """Fetch what the index says of the pages of files. Few requests for all of them, none for what came with the index."""

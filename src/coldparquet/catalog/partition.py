@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from coldparquet.catalog.caches import remembers_results
 from coldparquet.catalog.discovery import NATIVE_PARTITION, raise_what_is_missing
 from coldparquet.catalog.hive_keys import refuse_contradiction, with_key_columns
 from coldparquet.catalog.packed import CATALOGUE_FILE
@@ -30,13 +31,14 @@ from coldparquet.options import COALESCING_BY_GOAL
 from coldparquet.plan.model import MetadataRequest
 from coldparquet.records import replace
 from coldparquet.storage.log import get_metadata, metadata_requests, note_cache_hit, note_metadata
-from coldparquet.storage.requests import FetchedRange, RangeRequest, is_written_after
+from coldparquet.storage.requests import FetchedRange, RangeRequest, described_etag, is_written_after
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from coldparquet.catalog.caches import SidecarCache
     from coldparquet.catalog.catalogue import Catalogue
+    from coldparquet.catalog.objects import DataObjects
     from coldparquet.catalog.packed import PackedLookup
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.parquet_footer import ParquetFooter
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from coldparquet.options import ReadOptions
     from coldparquet.ranges import ByteRange
     from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.versions import Versions
 
 
 _PARSE_IN_THREAD_BYTES = 256 * 1024
@@ -78,16 +81,25 @@ async def look_up_sidecar(
     *,
     cache: SidecarCache | None = None,
     connections: int = 1,
+    ask_data_etag: Callable[[], Awaitable[str | None]] | None = None,
 ) -> SidecarLookup:
     """Fetch and check the sidecar of a partition. 1 request where it fits the first guess or is absent, else 2 or more.
 
-    For a cached sidecar: no request while it is trusted, else 1, which returns bytes only if there is a newer one.
+    For a cached sidecar: no request while it is trusted, or while the Parquet object has the version that it was found to
+    describe (``ask_data_etag`` tells which it has), else 1, which returns bytes only if there is a newer one.
     """
     if location.sidecar_path is None or not options.sidecars:
         return SidecarLookup(state="absent", file=memoryview(b""), sidecar=None)
     path = location.sidecar_path
     kept = None if cache is None else await cache.find(path)
-    if cache is not None and kept is not None and cache.is_trusted(kept):
+    if (
+        cache is not None
+        and kept is not None
+        and (
+            cache.is_trusted(kept)
+            or (kept.beside_etag and ask_data_etag and await ask_data_etag() == kept.beside_etag)
+        )
+    ):
         found = await _parse(memoryview(kept.data), location, path)
         if found.state == "present":
             note_cache_hit(len(kept.data))
@@ -118,13 +130,20 @@ async def look_up_sidecar(
 async def _parse(file: memoryview, location: PartitionLocation, path: str) -> SidecarLookup:
     """Check a fetched sidecar, up to its committed size."""
     size_bytes = location.committed_size_bytes or location.listed_size_bytes
-    parse = partial(parse_sidecar, file, path=path, parquet_size_bytes=size_bytes)
     try:
-        sidecar = await asyncio.to_thread(parse) if len(file) > _PARSE_IN_THREAD_BYTES else parse()
+        if len(file) > _PARSE_IN_THREAD_BYTES:
+            sidecar = await asyncio.to_thread(parse_sidecar, file, path=path, parquet_size_bytes=size_bytes)
+        else:
+            sidecar = _parsed(bytes(file), size_bytes, path)
         _check_rows(sidecar, location)
     except (FormatError, UnsupportedError) as error:
         return _refused(error, file)
     return SidecarLookup(state="present", file=file, sidecar=sidecar)
+
+
+@remembers_results(128)
+def _parsed(file: bytes, parquet_size_bytes: int | None, path: str) -> Sidecar:
+    return parse_sidecar(file, parquet_size_bytes=parquet_size_bytes, path=path)
 
 
 def _refused(error: ColdParquetError, file: memoryview) -> SidecarLookup:
@@ -287,6 +306,7 @@ class Partition:
         catalogue: The table's catalogue, tried before the sidecar; None to skip it.
         connections: Number of connections over which the rest of a large sidecar is spread.
         footer_guess: What the footers of the same table took; None to know nothing of others.
+        heads: Sends the HEAD of the Parquet object while the metadata is read; None where none is sent.
     """
 
     def __init__(  # noqa: PLR0913 - where it is, how to read it, and what its table shares
@@ -299,8 +319,10 @@ class Partition:
         catalogue: Catalogue | None = None,
         connections: int = 1,
         footer_guess: FooterGuess | None = None,
+        heads: DataObjects | None = None,
     ) -> None:
         self._footer_guess = footer_guess or FooterGuess()
+        self._heads = heads
         self._location = location
         self._store = store
         self._options = options
@@ -505,6 +527,15 @@ class Partition:
             )
             return self._metadata
 
+    def note_what_sidecar_describes(self, versions: Versions) -> None:
+        """Record that the sidecar describes the version of the Parquet object that a HEAD has shown."""
+        known, path, info = self._metadata, self._location.sidecar_path, versions.info(self.data_path)
+        if self._sidecars is None or path is None or known is None or known.source != "sidecar":
+            return
+        data_etag = described_etag(known.sidecar_modified_s, info)
+        if data_etag and info and info.size_bytes == known.sidecar.parquet_size_bytes:
+            self._sidecars.note_beside(path, versions.lasting_etag(path), data_etag)
+
     async def _load(self) -> PartitionMetadata:
         if self._packed is None:
             await read_packed([self])
@@ -529,7 +560,12 @@ class Partition:
     async def _load_own(self, notes: tuple[str, ...]) -> PartitionMetadata:
         location = self._location
         found = await look_up_sidecar(
-            self._store, location, self._options, cache=self._sidecars, connections=self._connections
+            self._store,
+            location,
+            self._options,
+            cache=self._sidecars,
+            connections=self._connections,
+            ask_data_etag=None if self._heads is None else partial(self._heads.etag_of, location.data_path),
         )
         is_ours = location.sidecar_path is None or location.sidecar_path.endswith(f"/{SIDECAR_FILE}")
         if found.state == "damaged" and found.problem is not None and is_ours:

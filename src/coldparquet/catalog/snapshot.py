@@ -291,11 +291,13 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         if catalogue.is_asked_for and file.index is not None:
             listed.list_together([location.directory_path for location in locations])
         guess = FooterGuess()
-        partitions = tuple(self._partition(one, store, catalogue, len(locations), guess) for one in locations)
+        data_objects = DataObjects(store, listed=listed)
+        looks = bool(self.named) and self.options.check_storage_classes and data_objects.can_be_asked
+        heads = data_objects if looks else None
+        partitions = tuple(self._partition(one, store, catalogue, len(locations), guess, heads) for one in locations)
         page_files = _new_page_files(store, catalogue)
         if layout is not None:
             page_files.table_has_files = False
-        data_objects = DataObjects(store, listed=listed)
         by_name = self.options.columns_from == "all" or self.live_files is not None
         counts_all = bool(self.named) or by_name
         asks_index = self.options.columns_from == "auto" and layout is not None and not counts_all
@@ -304,12 +306,15 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                 _newest_readable(partitions, may_be_layout=may_be_layout, may_be_damaged=not counts_all),
                 both(
                     both(
-                        self._prefetch(partitions if counts_all else (), data_objects),
+                        self._prefetch(partitions if counts_all else (), heads),
                         catalogue.of_other_columns(locations if asks_index else ()),
                     ),
-                    self._look_up_pages(page_files, partitions[-1].location),
+                    self._look_up_pages(page_files, partitions[-1].location, heads),
                 ),
             )
+        for partition in partitions if looks else ():
+            partition.note_what_sidecar_describes(store.versions)
+            page_files.note_what_they_describe(partition.location)
         if self.named and layout is None:
             refuse_overlaps(
                 locations, [None if metadata is None else metadata.sidecar for metadata in (*others, newest)]
@@ -380,20 +385,19 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         return found.index
 
     async def _prefetch(
-        self, partitions: Sequence[Partition], data_objects: DataObjects
+        self, partitions: Sequence[Partition], heads: DataObjects | None
     ) -> list[PartitionMetadata | None]:
         """Prefetch what scans of named partitions need, and what would cost separate round trips later.
 
         Requests: 1 or 2 for the metadata of each partition but the newest, which they remember. For named
         partitions also 1 HEAD of the data object of each.
         """
-        looks = self.named and self.options.check_storage_classes and data_objects.can_be_asked
         if not self.named:
             await read_packed(partitions[:-1])
-        others, _ = await both(
-            gather_or_cancel([self._metadata_if_any(partition) for partition in partitions[:-1]]),
-            data_objects.head([partition.data_path for partition in partitions] if looks else ()),
-        )
+        metadata = gather_or_cancel([self._metadata_if_any(partition) for partition in partitions[:-1]])
+        if heads is None:
+            return await metadata
+        others, _ = await both(metadata, heads.head([partition.data_path for partition in partitions]))
         return others
 
     async def _metadata_if_any(self, partition: Partition) -> PartitionMetadata | None:
@@ -413,6 +417,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         catalogue: Catalogue,
         partition_count: int,
         footer_guess: FooterGuess | None = None,
+        heads: DataObjects | None = None,
     ) -> Partition:
         return Partition(
             location,
@@ -423,11 +428,14 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             # All partitions may be read at once, so each gets a share of the connections.
             connections=max(1, self.options.max_concurrency // partition_count),
             footer_guess=footer_guess,
+            heads=heads,
         )
 
-    async def _look_up_pages(self, page_files: PageFiles, location: PartitionLocation) -> None:
+    async def _look_up_pages(
+        self, page_files: PageFiles, location: PartitionLocation, heads: DataObjects | None
+    ) -> None:
         if self.options.page_index != "never" and page_files.table_has_files is not False:
-            await page_files.look_up(location)
+            await page_files.look_up(location, heads=heads)
 
     def _from_transaction(
         self, discovery: Discovery, files: TableFiles, file: CatalogueFile, previous: TableSnapshot | None
@@ -486,7 +494,7 @@ def _new_versions(previous: TableSnapshot | None, locations: Iterable[PartitionL
     return Versions(distrusted=before.distrusted | changed)
 
 
-def _new_page_files(store: ObjectStore, catalogue: Catalogue) -> PageFiles:
+def _new_page_files(store: CachedStore, catalogue: Catalogue) -> PageFiles:
     page_files = PageFiles(store, catalogue)
     if catalogue.needs_no_pages_files:
         page_files.table_has_files = False

@@ -82,6 +82,15 @@ class CachedStore(StoreWrapper):
         self._forget(paths)
         await super().delete(paths)
 
+    async def found_before(self, path: str, byte_range: ByteRange) -> FetchedRange | None:
+        """Return a range that was fetched before, whichever version of the object it is of. No request."""
+        return None if self._cache is None else await self._cache.find(path, byte_range)
+
+    def note_beside(self, path: str, data_etag: str) -> None:
+        """Record which version of a Parquet object the version describes that was fetched of the object beside it."""
+        if self._cache is not None:
+            self._cache.note_beside(path, self.versions.lasting_etag(path), data_etag)
+
     async def _held(self, cache: Cache, request: RangeRequest) -> FetchedRange | None:
         """Return what is held of the version that the request must see."""
         etag = request.if_match or self.versions.lasting_etag(request.path)
@@ -246,6 +255,7 @@ class MemoryCache:
                 etag=held.etag,
                 object_size_bytes=held.object_size_bytes,
                 confirmed_s=held.confirmed_s,
+                beside_etag=held.beside_etag,
             )
 
     def keep(self, key: CacheKey, fetched: FetchedRange) -> None:
@@ -260,6 +270,13 @@ class MemoryCache:
             held.object_size_bytes = fetched.object_size_bytes or held.object_size_bytes
             held.confirmed_s = fetched.confirmed_s
             self._add(key, held.starts, fetched)
+
+    def note_beside(self, key: CacheKey, etag: str | None, data_etag: str) -> None:
+        """Record of a version of an object which version of a Parquet object it describes."""
+        with self._lock:
+            held = self._held.get(key)
+            if held is not None and held.etag == etag:
+                held.beside_etag = data_etag
 
     def forget(self, key: CacheKey) -> None:
         """Drop all that is held of an object."""
@@ -319,6 +336,7 @@ class _Held(Struct):
     etag: str
     object_size_bytes: int | None = None
     confirmed_s: float = 0.0
+    beside_etag: str | None = None
     starts: list[int] = field(default_factory=list)
     """Where its pieces begin, in order."""
 
@@ -377,6 +395,10 @@ class Cache:
         self._memory.keep(key, answer)
         if self._disk is not None and on_disk:
             self._disk.keep(key, answer)
+
+    def note_beside(self, path: str, etag: str | None, data_etag: str) -> None:
+        """Record in memory which version of a Parquet object a version of its sidecar or ``_pages`` describes."""
+        self._memory.note_beside(self._key(path), etag, data_etag)
 
     def forget(self, path: str) -> None:
         """Drop what the memory holds of an object; on disk the next version takes the place of an old one."""

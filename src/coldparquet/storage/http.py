@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import os
 import re
 import time
 import urllib.request
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
@@ -395,8 +397,16 @@ class HttpClient:
         return self._sessions[is_hedge]
 
 
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "REQUEST_METHOD")
+
+
 def environment_proxy(scheme: str, host: str) -> str | None:
     """Return the proxy that the environment names for a host; None goes straight."""
+    return _proxy(scheme, host, tuple(os.environ.get(key) for name in _PROXY_VARIABLES for key in (name, name.upper())))
+
+
+@lru_cache(maxsize=64)
+def _proxy(scheme: str, host: str, _environment: tuple[str | None, ...]) -> str | None:
     # Looked up here and not by aiohttp's trust_env, which would also read ~/.netrc for every request.
     proxy = urllib.request.getproxies().get(scheme)
     return None if proxy is None or urllib.request.proxy_bypass(host) else proxy

@@ -101,6 +101,16 @@ def is_written_after(modified_s: float | None, described_s: float | None) -> boo
     return modified_s is not None and described_s is not None and modified_s > described_s
 
 
+def described_etag(modified_s: float | None, info: ObjectInfo | None) -> str | None:
+    """Return the version of an object that a description of it, written at a time, is of; None where that is not sure.
+
+    It is not where the object is younger: a program that replaces both may upload the description first or last.
+    """
+    if info is None or info.modified_s is None or modified_s is None or is_written_after(info.modified_s, modified_s):
+        return None
+    return info.etag if is_lasting_etag(info.etag) else None
+
+
 def is_lasting_etag(etag: str | None) -> TypeGuard[str]:
     """Tell whether this is an object store's ETag, which it quotes, and not the version of a file on a disk.
 
@@ -182,6 +192,8 @@ class FetchedRange:
     """When the object was written, in seconds since 1970; None where this answer does not tell."""
     confirmed_s: float = field(default=0.0, compare=False)
     """When the store last confirmed that a cached version is the newest, in seconds since 1970; 0 where no question relies on it."""
+    beside_etag: str | None = field(default=None, compare=False)
+    """Version of the Parquet object that a cached sidecar or ``_pages`` was found to describe; None where that is not known."""
 
     @property
     def is_whole(self) -> bool:

@@ -273,7 +273,7 @@ def scan_as_stored(source: RewriteSource, store: CheckedStore, options: ReadOpti
         designated_timestamp=None,
         files=None,
         symbol_dictionaries=None,
-        page_files=PageFiles(store),
+        page_files=PageFiles(cached),
         data_objects=DataObjects(cached),
         listed_objects=ListedObjects(cached),
         catalogue=Catalogue(CatalogueFile(path=location.directory_path), cached),

@@ -167,7 +167,8 @@ def _profile_of(full: dict[str, Any], given: str | None) -> dict[str, Any]:
 
 def _surroundings() -> object:
     """Return all that an account is looked up in, to be compared: environment variables, and the state of files."""
-    variables = sorted(item for item in os.environ.items() if item[0].startswith(("AWS_", "BOTO_", "HOME")))
+    names = sorted(name for name in os.environ if name.startswith(("AWS_", "BOTO_", "HOME")))
+    variables = [(name, os.environ.get(name)) for name in names]
     files = (*_configuration_files(), os.environ.get("BOTO_CONFIG", "~/.boto"), "/etc/boto.cfg")
     return variables, [state_of_file(path) for path in files]
 
