@@ -106,7 +106,7 @@ async def test_a_thread_does_it_while_the_first_answer_is_awaited(
             assert len(done_by) == 1
 
 
-async def test_a_table_that_cannot_be_opened_leaves_no_thread_behind(
+async def test_tables_that_cannot_be_opened_leave_their_threads_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bucket").mkdir()
@@ -115,11 +115,11 @@ async def test_a_table_that_cannot_be_opened_leaves_no_thread_behind(
         coldparquet.table, "decode_for_the_first_time", lambda: threads.append(threading.current_thread())
     )
     with ColdStoreServer(tmp_path, SLOW) as server:
-        with pytest.raises(NotFoundError):
-            await cp.open_partition("s3://bucket/nothing", storage_options=server.storage_options)
-        [thread] = threads
-        thread.join(timeout=10)
-        assert not thread.is_alive()
+        for _ in range(6):
+            with pytest.raises(NotFoundError):
+                await cp.open_partition("s3://bucket/nothing", storage_options=server.storage_options)
+        assert len(threads) == 6
+        assert len(set(threads)) <= (os.cpu_count() or 1)
 
 
 async def test_what_fails_at_once_leaves_no_call_to_closed_threads_behind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ async def test_s3_urls(scheme: str) -> None:
     ("url", "package", "remedy"),
     [
         ("s3://bucket/key", "aiohttp", r"pip install 'coldparquet\[s3\]'"),
-        ("s3://bucket/key", "s3fs", r"pip install 'coldparquet\[s3\]'"),
+        ("s3://bucket/key", "botocore", r"pip install 'coldparquet\[s3\]'"),
         ("https://host/path", "aiohttp", r"pip install 'coldparquet\[s3\]'"),
         ("sftp://host/path", "paramiko", "sftp"),
     ],

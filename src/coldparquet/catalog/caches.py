@@ -153,7 +153,7 @@ class TableCaches(Struct, frozen=True, kw_only=True):
             ranges = MemoryCache(_MEMORY_LIMIT_BYTES if limit_bytes is None else limit_bytes)
         sidecars = PROCESS_SIDECARS if is_shared else MemoryCache(_MEMORY_LIMIT_BYTES)
         return cls(
-            ranges=Cache("range", store_name, memory=ranges, disk=disk),
+            ranges=Cache("range", store_name, memory=ranges, disk=disk, reader=lambda: store.reader),
             sidecars=SidecarCache(
                 Cache(
                     "sidecar",

@@ -32,6 +32,11 @@ class ObjectStore(Protocol):
         ...
 
     @property
+    def reader(self) -> str | None:
+        """In whose name the last request was signed, for people; None where nobody was named, or requests are not signed."""
+        ...
+
+    @property
     def has_storage_classes(self) -> bool:
         """Whether objects may lie in classes of their own, so that :meth:`info` is worth asking before a read."""
         ...
@@ -257,6 +262,11 @@ class PlainStore:
     has_version_listings = False
     has_spare_connections = False
 
+    @property
+    def reader(self) -> str | None:
+        """Nobody: requests are not signed."""
+        return None
+
     async def infos_at_hand(self, paths: Sequence[str]) -> tuple[ObjectInfo | None, ...] | None:  # noqa: ARG002 - unused
         """Tell nothing: it takes requests."""
         return None
@@ -336,6 +346,11 @@ class StoreWrapper:
     def label(self) -> str:
         """Label of the store within."""
         return self._store.label
+
+    @property
+    def reader(self) -> str | None:
+        """In whose name the store within asks."""
+        return self._store.reader
 
     @property
     def has_storage_classes(self) -> bool:

@@ -33,8 +33,8 @@ class CachedStore(StoreWrapper):
 
     Only versions of object stores are kept (:func:`~coldparquet.storage.requests.is_lasting_etag`), so never local files. Where
     no request about an object was answered yet and a range of it is held, the store is asked whether that is still the
-    version, by one request without an answer's bytes (If-None-Match). So what was fetched with other credentials, or is told
-    by an old listing, is never believed.
+    version, by one request without an answer's bytes (If-None-Match). Not where a listing for the same table shows that
+    version, and this process fetched it with the same credentials: who may list may not always read.
 
     What is answered from here is checked as if the store had answered, and is no request: no ledger shows it.
 
@@ -97,7 +97,8 @@ class CachedStore(StoreWrapper):
         held = await cache.find(request.path, request.byte_range, etag, may_be_kept=request.may_be_kept)
         if held is None:
             return None
-        if self.versions.is_confirmed(request.path):
+        is_shown = self.versions.shown_etag(request.path) == held.etag and cache.was_read(request.path, held.etag)
+        if is_shown or self.versions.is_confirmed(request.path):
             return self._checked_hit(request, held)
         return await self._unless_replaced(request, held)
 
@@ -278,6 +279,18 @@ class MemoryCache:
             if held is not None and held.etag == etag:
                 held.beside_etag = data_etag
 
+    def note_reader(self, key: CacheKey, etag: str | None, reader: str) -> None:
+        """Record to whom the store gave a version of an object."""
+        with self._lock:
+            held = self._held.get(key)
+            if held is not None and held.etag == etag:
+                held.readers.add(reader)
+
+    def was_read(self, key: CacheKey, etag: str | None, reader: str | None) -> bool:
+        """Tell whether the store gave a version of an object to ``reader``."""
+        held = self._held.get(key)
+        return held is not None and held.etag == etag and reader in held.readers
+
     def forget(self, key: CacheKey) -> None:
         """Drop all that is held of an object."""
         with self._lock:
@@ -337,6 +350,7 @@ class _Held(Struct):
     object_size_bytes: int | None = None
     confirmed_s: float = 0.0
     beside_etag: str | None = None
+    readers: set[str] = field(default_factory=set)
     starts: list[int] = field(default_factory=list)
     """Where its pieces begin, in order."""
 
@@ -350,6 +364,7 @@ class Cache:
             request where it is.
         memory: The memory; other caches may use it, too.
         disk: The cache on disk; None for none. Finding blocks, so it is done in threads.
+        reader: Returns in whose name the store asks, as :attr:`~coldparquet.storage.base.ObjectStore.reader`.
     """
 
     def __init__(
@@ -359,8 +374,10 @@ class Cache:
         *,
         memory: MemoryCache,
         disk: CacheLevel | None = None,
+        reader: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._kind = kind
+        self._reader = reader
         self._store_name = store_name
         self._memory = memory
         self._disk = disk
@@ -393,8 +410,14 @@ class Cache:
             return
         key = self._key(path)
         self._memory.keep(key, answer)
+        if (reader := self._reader()) is not None:
+            self._memory.note_reader(key, answer.etag, reader)
         if self._disk is not None and on_disk:
             self._disk.keep(key, answer)
+
+    def was_read(self, path: str, etag: str | None) -> bool:
+        """Tell whether this process was given a version of an object by the store, with the credentials of now."""
+        return self._memory.was_read(self._key(path), etag, self._reader())
 
     def note_beside(self, path: str, etag: str | None, data_etag: str) -> None:
         """Record in memory which version of a Parquet object a version of its sidecar or ``_pages`` describes."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from coldparquet.storage.base import ObjectStore
 
 
-_S3_PACKAGES = ("aiohttp", "s3fs")
+_S3_PACKAGES = ("aiohttp", "botocore")
 _WEB_SCHEMES = ("http", "https")
 _VERSION = re.compile(r"\?versionId=([A-Za-z0-9._-]{1,1024})$")
 """S3's versions are words of these characters. Any other question mark belongs to the key."""
@@ -153,20 +153,13 @@ def _open_s3(rest: str, options: dict[str, Any], store_options: StoreOptions | N
     return S3Store(storage_options=options, versions=versions, store_options=store_options), path
 
 
-_seen_packages = set[str]()
-"""Looking for one that is not imported yet takes half a millisecond."""
-
-
 def _require(place: str, *packages: str) -> None:
     for package in packages:
-        if package in _seen_packages:
-            continue
         if importlib.util.find_spec(package) is None:
             raise UnsupportedError(
                 f"reading from {place} needs the package {package}: pip install 'coldparquet[s3]'",
                 kind="MissingPackage",
             )
-        _seen_packages.add(package)
 
 
 def _open_web(url: str, options: dict[str, Any], store_options: StoreOptions | None) -> tuple[ObjectStore, str]:

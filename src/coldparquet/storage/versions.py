@@ -77,6 +77,11 @@ class Versions:
         """
         self.of(path).packed = etag if is_lasting_etag(etag) else None
 
+    def shown_etag(self, path: str) -> str | None:
+        """Return the version of an object that a listing or a HEAD for this reader has shown; None where none has."""
+        info = self.info(path) or (None if path in self.distrusted else self._listed.get(path))
+        return info.etag if info is not None and is_lasting_etag(info.etag) else None
+
     def packed_etag(self, path: str) -> str | None:
         """Return what :meth:`expect_packed` was told last."""
         known = self._objects.get(path)

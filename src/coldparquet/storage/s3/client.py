@@ -154,6 +154,11 @@ class S3Connection:
         where = known.endpoint_url or known.region
         return f"s3 ({where})" if where else "s3"
 
+    @property
+    def reader(self) -> str | None:
+        """Access key with which the last request was signed; None where none was."""
+        return self._signer.access_key
+
     async def aclose(self) -> None:
         """Close the connections. Calling it twice is fine; a closed store opens again with the next request."""
         await self._client.aclose()

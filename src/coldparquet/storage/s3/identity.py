@@ -287,6 +287,11 @@ class RequestSigner:
         self._signers: dict[str, _RegionSigner] = {}
         """One per region, as long as the credentials stay the same."""
 
+    @property
+    def access_key(self) -> str | None:
+        """Of the credentials that signed last; None where nothing was signed."""
+        return next((signer.credentials.access_key for signer in self._signers.values()), None)
+
     async def sign(self, method: str, url: str, headers: dict[str, str], *, body: bytes, region: str) -> None:
         """Add the signature to ``headers``, over what they hold so far; headers added later are not covered."""
         if self._credentials is None:

@@ -76,6 +76,11 @@ class S3Store(PlainStore):
         """``s3 (eu-west-1)`` or ``s3 (http://127.0.0.1:9000)``."""
         return self._connection.label
 
+    @property
+    def reader(self) -> str | None:
+        """The access key, which is no secret."""
+        return self._connection.reader
+
     async def get(self, request: RangeRequest) -> FetchedRange:
         """Fetch one range, clipped at the end of the object. 1 request. See :class:`ObjectStore` for the errors."""
         headers = range_headers(request)
