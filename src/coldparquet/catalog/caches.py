@@ -110,6 +110,10 @@ class SidecarCache:
         """Record which version of its Parquet object a cached sidecar describes: while that is there, the sidecar is valid."""
         self._cache.note_beside(path, etag, data_etag)
 
+    def forget(self, path: str) -> None:
+        """Drop the sidecar at a path from memory. One on disk is used if the store confirms it."""
+        self._cache.forget(path)
+
     async def distrust(self, path: str) -> None:
         """Ask the store before the sidecar at a path is used again: its data turned out to be another file's."""
         kept = await self.find(path)

@@ -79,7 +79,7 @@ async def look_up_pages_file(store: ObjectStore, location: PartitionLocation) ->
     None for a Parquet file that is not named ``data.parquet``. The file is optional, so no error is raised: a store
     that fails, or refuses it, counts as one without it. S3 refuses absent objects where listing is not allowed.
     """
-    path = f"{location.directory_path}/{PAGES_FILE}"
+    path = _pages_path(location)
     if location.sidecar_path is None:
         return PagesFileLookup(path=path, data=None)
     first = ByteRange(0, _FIRST_REQUEST_BYTES)
@@ -148,6 +148,10 @@ async def read_page_index(  # noqa: PLR0913 - mostly keyword arguments
         earlier=await _read_earlier(source, footer, tail_start=place.start) if also_earlier else None,
     )
     return replace(await asyncio.to_thread(parse) if in_thread else parse(), etag=answer.etag)
+
+
+def _pages_path(location: PartitionLocation) -> str:
+    return f"{location.directory_path}/{PAGES_FILE}"
 
 
 def _of_pages_file(path: str, byte_range: ByteRange) -> RangeRequest:
@@ -287,7 +291,7 @@ class PageFiles:
                 self.table_has_files = lookup.data is not None
 
     async def _found_before(self, location: PartitionLocation, heads: DataObjects) -> PagesFileLookup | None:
-        path = f"{location.directory_path}/{PAGES_FILE}"
+        path = _pages_path(location)
         held = await self._store.found_before(path, ByteRange(0, _FIRST_REQUEST_BYTES))
         if held is None or held.beside_etag is None or held.beside_etag != await heads.etag_of(location.data_path):
             return None
@@ -302,6 +306,10 @@ class PageFiles:
         data_etag = described_etag(lookup.modified_s, self._store.versions.info(location.data_path))
         if data_etag is not None:
             self._store.note_beside(lookup.path, data_etag)
+
+    def doubt(self, location: PartitionLocation) -> None:
+        """Let the next opening of the table fetch the ``_pages`` of a partition again."""
+        self._store.forget([_pages_path(location)])
 
     async def look_up_packed(self, locations: Sequence[PartitionLocation]) -> None:
         """Fetch what the index says of the pages of files. Few requests for all of them, none for what came with the index."""

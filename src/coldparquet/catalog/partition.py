@@ -536,6 +536,11 @@ class Partition:
         if data_etag and info and info.size_bytes == known.sidecar.parquet_size_bytes:
             self._sidecars.note_beside(path, versions.lasting_etag(path), data_etag)
 
+    def doubt_sidecar(self) -> None:
+        """Let the next opening of the table fetch the sidecar again."""
+        if self._sidecars is not None and self._location.sidecar_path is not None:
+            self._sidecars.forget(self._location.sidecar_path)
+
     async def _load(self) -> PartitionMetadata:
         if self._packed is None:
             await read_packed([self])

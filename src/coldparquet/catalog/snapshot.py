@@ -52,7 +52,7 @@ from coldparquet.storage.versions import Versions
 from coldparquet.text import few_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from coldparquet.catalog.layouts import Layout
     from coldparquet.catalog.partition import PartitionMetadata
@@ -108,6 +108,13 @@ class TableSnapshot(Struct, frozen=True, kw_only=True):
     def versions(self) -> Versions:
         """Which version of each object is read, and what the store told of it."""
         return self.store.versions
+
+    def doubt_metadata(self, data_paths: Collection[str]) -> None:
+        """Let the next opening fetch what describes some Parquet files: rows did not decode, and it may be renewed by then."""
+        for partition in self.partitions:
+            if partition.data_path in data_paths:
+                partition.doubt_sidecar()
+                self.page_files.doubt(partition.location)
 
 
 class SnapshotReader(Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ from coldparquet.decode.arrow import (
     to_batches,
 )
 from coldparquet.decode.expansion import check_expanded_size
-from coldparquet.errors import InvalidInputError
+from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.options import MIB
 from coldparquet.plan.reads import join_small_reads
 from coldparquet.scan.arriving import PartitionFetches
@@ -249,6 +249,8 @@ class BatchStream:
         if not self._is_open:
             return
         self._is_open = False
+        if isinstance(error, FormatError):
+            self._planned.question.snapshot.doubt_metadata({read.data_path for read in self.plan.partitions})
         try:
             await self._drop_all()
         finally:

@@ -74,12 +74,12 @@ class CachedStore(StoreWrapper):
     async def send(self, call: Call[Answer]) -> Answer:
         """Make a call, and forget the object that it writes."""
         if call.operation in OBJECT_WRITES:
-            self._forget((call.path,))
+            self.forget((call.path,))
         return await call.make(self._store)
 
     async def delete(self, paths: Sequence[str]) -> None:
         """Remove through the store within, and forget what was there."""
-        self._forget(paths)
+        self.forget(paths)
         await super().delete(paths)
 
     async def found_before(self, path: str, byte_range: ByteRange) -> FetchedRange | None:
@@ -147,7 +147,8 @@ class CachedStore(StoreWrapper):
             self._cache.keep(request.path, answer)
         return answer
 
-    def _forget(self, paths: Sequence[str]) -> None:
+    def forget(self, paths: Sequence[str]) -> None:
+        """Drop what the memory holds of objects."""
         if self._cache is not None:
             for path in paths:
                 self._cache.forget(path)
