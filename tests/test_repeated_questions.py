@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -184,7 +185,7 @@ def sent(server: ColdStoreServer, operation: str) -> int:
     return sum(served.operation == operation for served in server.requests)
 
 
-async def test_an_old_listing_shows_no_row_of_a_version_that_was_replaced(
+async def test_an_old_listing_shows_the_rows_of_one_version_or_none(
     days: ColdStoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     list_between, listings = S3Store.list_between, list[object]()
@@ -195,12 +196,82 @@ async def test_an_old_listing_shows_no_row_of_a_version_that_was_replaced(
 
     monkeypatch.setattr(S3Store, "list_between", remembered)
     async with cp.open_table(URL, storage_options=days.storage_options) as table:
-        assert (await table.scan(["price"]).to_arrow()).num_rows == 100 * len(DAYS)
+        before = await table.scan(["price"]).to_arrow()
     write_day(tmp_path, DAYS[3], 1_000.0)
     async with cp.open_table(URL, storage_options=days.storage_options) as table:
+        assert (await table.scan(["price"]).to_arrow()).equals(before)  # all held, as when it was listed
         with pytest.raises(cp.errors.ObjectChangedError):
-            await table.scan(["price"]).to_arrow()
-    assert listings
+            await table.scan(["ts", "price"]).to_arrow()
+    assert len(listings) == 2
+
+
+async def test_a_listing_tells_what_was_fetched_with_the_same_credentials_is_valid(days: ColdStoreServer) -> None:
+    """By one who may list and not read, nothing would be asked of the objects; so others ask for each."""
+    for key, asked in (("first", 20), ("first", 0), ("second", 20)):
+        async with cp.open_table(URL, storage_options={**days.storage_options, "key": key}) as table:
+            days.reset()
+            assert (await table.scan(["price"]).to_arrow()).num_rows == 100 * len(DAYS)
+        assert len({served.path for served in days.requests if served.path.endswith("/data.parquet")}) == asked
+
+
+@pytest.fixture
+def one_day(tmp_path: Path) -> Iterator[ColdStoreServer]:
+    write_day(tmp_path, DAYS[0], 0.0)
+    asyncio.run(index_table(tmp_path / "bucket" / "trades", pages=True))
+    with ColdStoreServer(tmp_path) as running:
+        yield running
+
+
+async def prices_of_day(server: ColdStoreServer) -> tuple[float, list[tuple[str, str, int]]]:
+    """Open a partition anew, read it, and return the first price with what was asked."""
+    server.reset()
+    async with cp.open_partition(f"{URL}/{DAYS[0]}", storage_options=server.storage_options) as partition:
+        prices = (await partition.scan(["price"], "ts >= '2024-01-01T00:00:01'").to_arrow()).column("price")
+    return prices[0].as_py(), partition_requests(server)
+
+
+HEAD_ALONE = [("HEAD", f"{DAYS[0]}/data.parquet", 0)]
+
+
+async def test_a_partition_that_is_opened_anew_takes_the_head_of_its_data_alone(
+    one_day: ColdStoreServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "bucket" / "trades" / DAYS[0]
+    first, asked = await prices_of_day(one_day)
+    assert (first, len(asked)) == (1.0, 4)
+    assert await prices_of_day(one_day) == (1.0, HEAD_ALONE)
+    (path / "_pm").write_bytes((path / "_pm").read_bytes())  # of the same data, so the one at hand still describes it
+    assert await prices_of_day(one_day) == (1.0, HEAD_ALONE)
+    write_day(tmp_path, DAYS[0], 1_000.0)  # of the same size, and its sidecar is written last
+    await index_table(path.parent, pages=True, force=True)
+    first, asked = await prices_of_day(one_day)
+    assert first == 1_001.0
+    assert {name.rpartition("/")[2] for _, name, _ in asked} == {"_pm", "_pages", "data.parquet"}
+    assert await prices_of_day(one_day) == (1_001.0, HEAD_ALONE)
+
+
+async def test_a_sidecar_that_is_older_than_the_data_is_asked_for_each_time(
+    one_day: ColdStoreServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "bucket" / "trades" / DAYS[0]
+    os.utime(path / "_pm", (1_700_000_000, 1_700_000_000))
+    await prices_of_day(one_day)
+    first, asked = await prices_of_day(one_day)
+    assert (first, sorted(name for _, name, _ in asked)) == (1.0, [f"{DAYS[0]}/_pm", f"{DAYS[0]}/data.parquet"])
+
+
+async def test_what_rows_do_not_decode_by_is_fetched_again_by_the_next_table(
+    one_day: ColdStoreServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "bucket" / "trades" / DAYS[0]
+    sound = (path / "data.parquet").read_bytes()
+    rest = sound[4:].replace(b"\x15\x00", b"\x15\x7f")  # no page begins like this
+    (path / "data.parquet").write_bytes(sound[:4] + rest)
+    await index_table(path.parent, force=True)
+    for _ in range(2):
+        with pytest.raises(cp.errors.FormatError):
+            await prices_of_day(one_day)
+        assert {name for _, name, got in partition_requests(one_day) if got} >= {f"{DAYS[0]}/_pm"}
 
 
 async def test_storage_classes_are_listed_only_where_little_else_lies_between(days: ColdStoreServer) -> None:

@@ -96,8 +96,7 @@ async def look_up_sidecar(
         cache is not None
         and kept is not None
         and (
-            cache.is_trusted(kept)
-            or (kept.beside_etag and ask_data_etag and await ask_data_etag() == kept.beside_etag)
+            cache.is_trusted(kept) or (kept.beside_etag and ask_data_etag and await ask_data_etag() == kept.beside_etag)
         )
     ):
         found = await _parse(memoryview(kept.data), location, path)

@@ -34,6 +34,7 @@ from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.options import MIB
 from coldparquet.plan.reads import join_small_reads
 from coldparquet.scan.arriving import PartitionFetches
+from coldparquet.scan.model import Question
 from coldparquet.scan.known_symbols import shared_dictionaries
 from coldparquet.scan.memory import DecodedSizes, Quota
 from coldparquet.scan.work import KeptShare, RowGroupWork, StreamMeans
@@ -249,8 +250,9 @@ class BatchStream:
         if not self._is_open:
             return
         self._is_open = False
-        if isinstance(error, FormatError):
-            self._planned.question.snapshot.doubt_metadata({read.data_path for read in self.plan.partitions})
+        question = self._planned.question
+        if isinstance(error, FormatError) and isinstance(question, Question):
+            question.snapshot.doubt_metadata({read.data_path for read in self.plan.partitions})
         try:
             await self._drop_all()
         finally:
