@@ -74,7 +74,7 @@ class SidecarLookup(Struct, frozen=True, kw_only=True):
     """Modification time in seconds since 1970; None where the store does not report it, or no request was sent."""
 
 
-async def look_up_sidecar(
+async def look_up_sidecar(  # noqa: PLR0913 - mostly keyword arguments
     store: ObjectStore,
     location: PartitionLocation,
     options: ReadOptions,

@@ -301,7 +301,9 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         data_objects = DataObjects(store, listed=listed)
         looks = bool(self.named) and self.options.check_storage_classes and data_objects.can_be_asked
         heads = data_objects if looks else None
-        partitions = tuple(self._partition(one, store, catalogue, len(locations), guess, heads) for one in locations)
+        partitions = tuple(
+            self._partition(one, store, catalogue, len(locations), footer_guess=guess, heads=heads) for one in locations
+        )
         page_files = _new_page_files(store, catalogue)
         if layout is not None:
             page_files.table_has_files = False
@@ -417,12 +419,13 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                 raise
             return None
 
-    def _partition(
+    def _partition(  # noqa: PLR0913 - mostly keyword arguments
         self,
         location: PartitionLocation,
         store: ObjectStore,
         catalogue: Catalogue,
         partition_count: int,
+        *,
         footer_guess: FooterGuess | None = None,
         heads: DataObjects | None = None,
     ) -> Partition:

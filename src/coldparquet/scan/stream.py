@@ -34,9 +34,9 @@ from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.options import MIB
 from coldparquet.plan.reads import join_small_reads
 from coldparquet.scan.arriving import PartitionFetches
-from coldparquet.scan.model import Question
 from coldparquet.scan.known_symbols import shared_dictionaries
 from coldparquet.scan.memory import DecodedSizes, Quota
+from coldparquet.scan.model import Question
 from coldparquet.scan.work import KeptShare, RowGroupWork, StreamMeans
 from coldparquet.storage.log import current_ledger
 
