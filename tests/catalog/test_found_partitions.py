@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
@@ -594,3 +595,15 @@ async def test_what_cannot_be_read_together(store: MemoryStore, names: Any, kind
         await cp.open_partitions("trades", names, store=store)
     assert caught.value.kind == kind
     assert "SECRET" not in str(caught.value)
+
+
+async def test_names_that_differ_in_case_alone_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "Day=1").mkdir()
+    pq.write_table(pa.table({"day": [1]}), tmp_path / "Day=1" / "rows.parquet")
+    async with cp.open_table(str(tmp_path)) as table:
+        for _ in range(3):
+            await table.refresh()
+        explained = (await table.scan().plan()).explain()
+    [record] = caplog.records
+    assert "'day' and 'Day'" in record.getMessage()
+    assert "differ in case alone" in explained

@@ -56,7 +56,7 @@ from coldparquet.format.partition_records import partition_ranges
 from coldparquet.plan.model import MetadataRequest
 from coldparquet.plan.prune import misplaced_times, stated_times_ns
 from coldparquet.records import replace
-from coldparquet.storage.log import metadata_requests
+from coldparquet.storage.log import metadata_requests, note_metadata
 from coldparquet.storage.requests import Listing
 from coldparquet.text import few_names
 
@@ -255,6 +255,7 @@ async def _list_and_read(
         elif not listing.is_complete:
             # A lake of more directories than a page needs them all anyway.
             listing, files = await both(store.list(path), read())
+            note_metadata(path, None, "list the partitions", operation="list")
     if isinstance(listing, Listing):
         if files is None and _shows_transaction(listing) and not _is_partition(listing):
             # It was written meanwhile, or the store denied it by mistake. Without it, native partitions would be

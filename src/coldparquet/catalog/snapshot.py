@@ -334,6 +334,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             [*indexed, *(known.sidecar for known in reversed(others) if known)],
             by_name=by_name or bool(indexed),
         )
+        warnings = (*damaged, *_alike(columns))
+        _warn(warnings, previous)
         return TableSnapshot(
             store=store,
             partitions=partitions,
@@ -352,8 +354,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             notes=(
                 *(discovery.notes if discovery else ()),
                 *catalogue.notes_about(locations),
-                *damaged,
-                *_alike(columns),
+                *warnings,
             ),
             requests=(
                 *(discovery.requests if discovery else ()),
@@ -557,7 +558,7 @@ async def _newest_readable(
             if is_whole or not may_be_damaged or partition is partitions[0] or len(damage) > _MOST_DAMAGED:
                 raise damage[0] from None
         else:
-            return metadata, tuple(_told(error, partition.name) for error in damage)
+            return metadata, tuple(_passed_by(error, partition.name) for error in damage)
     raise InternalError("a table has at least one partition")
 
 
@@ -565,19 +566,26 @@ _MOST_DAMAGED = 2
 """So many of the newest files may be damaged: to look for a sound one takes a round trip for each."""
 
 
-def _told(error: FormatError, readable: str) -> str:
-    note = f"{error}; the table has the columns of {readable}, and questions that need no row of that file are answered"
-    _LOGGER.warning("%s", note)
-    return note
+def _passed_by(error: FormatError, readable: str) -> str:
+    return f"{error}; the table has the columns of {readable}, and questions that need no row of that file are answered"
 
 
 def _alike(columns: Sequence[TableColumn]) -> tuple[str, ...]:
-    """Warn of columns such as a key and a column of the files whose names differ in case alone."""
+    """Say which columns, such as a key and a column of the files, have names that differ in case alone."""
     seen: dict[str, str] = {}
     pairs = [(seen.setdefault(column.name.casefold(), column.name), column.name) for column in columns]
     alike = [f"{first!r} and {second!r}" for first, second in pairs if first != second]
     if not alike:
         return ()
-    note = f"these columns differ in case alone, and Spark and DuckDB take their names for one: {few_names(alike)}"
-    _LOGGER.warning("%s; choose one with columns=[...], or rename it", note)
-    return (note,)
+    names = few_names(alike)
+    return (
+        f"these columns differ in case alone, and Spark and DuckDB take their names for one: {names}; choose one with"
+        " columns=[...], or rename it",
+    )
+
+
+def _warn(notes: Iterable[str], previous: TableSnapshot | None) -> None:
+    """Log what the user was not told of an earlier state of the table."""
+    for note in notes:
+        if previous is None or note not in previous.notes:
+            _LOGGER.warning("%s", note)
