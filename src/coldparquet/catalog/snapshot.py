@@ -577,11 +577,8 @@ def _alike(columns: Sequence[TableColumn]) -> tuple[str, ...]:
     alike = [f"{first!r} and {second!r}" for first, second in pairs if first != second]
     if not alike:
         return ()
-    names = few_names(alike)
-    return (
-        f"these columns differ in case alone, and Spark and DuckDB take their names for one: {names}; choose one with"
-        " columns=[...], or rename it",
-    )
+    text = "these columns differ in case alone, and Spark and DuckDB take their names for one"
+    return (f"{text}: {few_names(alike)}; choose one with columns=[...], or rename it",)
 
 
 def _warn(notes: Iterable[str], previous: TableSnapshot | None) -> None:
