@@ -214,6 +214,26 @@ async def test_a_listing_tells_what_was_fetched_with_the_same_credentials_is_val
         assert len({served.path for served in days.requests if served.path.endswith("/data.parquet")}) == asked
 
 
+async def test_the_newest_partition_is_read_while_a_table_that_is_opened_anew_is_listed(
+    days: ColdStoreServer, tmp_path: Path
+) -> None:
+    async with cp.open_table(URL, storage_options=days.storage_options) as table:
+        assert table.schema.names == ["ts", "price"]
+    with ColdStoreServer(tmp_path, ColdStoreOptions(first_byte_s=0.05)) as slow:
+        for is_known in (False, True):
+            slow.reset()
+            async with cp.open_table(URL, storage_options=slow.storage_options):
+                [listing] = [served for served in slow.requests if served.operation == "ListObjectsV2"]
+                [sidecar] = [served for served in slow.requests if served.path.endswith("/_pm")]
+                assert (sidecar.started_s < listing.finished_s) is is_known
+        newer = pa.table({"ts": [np.datetime64("2024-08-01", "us")], "volume": [1]})
+        (tmp_path / "bucket" / "trades" / "2024-08-01").mkdir()
+        pq.write_table(newer, tmp_path / "bucket" / "trades" / "2024-08-01" / "data.parquet")
+        async with cp.open_table(URL, storage_options=slow.storage_options) as table:
+            assert table.schema.names == ["ts", "volume"]
+            assert await table.scan().count() == 100 * len(DAYS) + 1
+
+
 @pytest.fixture
 def one_day(tmp_path: Path) -> Iterator[ColdStoreServer]:
     write_day(tmp_path, DAYS[0], 0.0)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from functools import _lru_cache_wrapper
 
+    from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.options import StoreOptions
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.checked import CheckedStore
@@ -40,6 +41,12 @@ PROCESS_RANGES = MemoryCache(128 * MIB)
 """Holds the fetched ranges of all tables that this process opens by URL, unless they have a memory of their own."""
 
 
+_MOST_TABLES = 256
+
+_newest: dict[tuple[str, str], PartitionLocation] = {}
+"""By the names of a store and a table: its newest partition, as this process has seen it last."""
+
+
 def clear_caches() -> None:
     """Free the memory in which this process keeps what it fetched: sidecars, and ranges of Parquet files.
 
@@ -47,6 +54,7 @@ def clear_caches() -> None:
     """
     PROCESS_SIDECARS.clear()
     PROCESS_RANGES.clear()
+    _newest.clear()
     for results in _remembered:
         results.cache_clear()
 
@@ -127,6 +135,8 @@ class TableCaches(Struct, frozen=True, kw_only=True):
     ranges: Cache | None = None
     sidecars: SidecarCache | None = None
     disk: DiskCache | None = None
+    store_name: Callable[[], str] | None = None
+    """Of a store whose tables are remembered; see :class:`~coldparquet.storage.cache.Cache`."""
 
     @classmethod
     def of(cls, store: ObjectStore, store_options: StoreOptions, *, url: str | None) -> Self:
@@ -168,7 +178,19 @@ class TableCaches(Struct, frozen=True, kw_only=True):
                 trust_s=store_options.sidecar_trust_s,
             ),
             disk=disk,
+            store_name=store_name if is_shared and ranges.limit_bytes else None,
         )
+
+    def newest_of(self, table_path: str) -> PartitionLocation | None:
+        """Return which partition of a table was the newest when this process last saw it."""
+        return None if self.store_name is None else _newest.get((self.store_name(), table_path))
+
+    def note_newest(self, table_path: str, location: PartitionLocation) -> None:
+        """Remember it for the next opening."""
+        if self.store_name is not None:
+            _newest[self.store_name(), table_path] = location
+            for oldest in list(_newest)[:-_MOST_TABLES]:
+                del _newest[oldest]
 
     def above(self, store: CheckedStore) -> CachedStore:
         """Make the store of one state of the table."""

@@ -298,6 +298,11 @@ class PageFiles:
         note_cache_hit(len(held.data))
         return PagesFileLookup(path=path, data=held.data)
 
+    async def validate(self, location: PartitionLocation) -> None:
+        """Ask whether the ``_pages`` of a partition that this process holds is the newest. 1 request; none where it holds none."""
+        if await self._store.found_before(_pages_path(location), ByteRange(0, _FIRST_REQUEST_BYTES)) is not None:
+            await self.look_up(location)
+
     def note_what_they_describe(self, location: PartitionLocation) -> None:
         """Record that the ``_pages`` of a partition describes the version of the Parquet object that a HEAD has shown."""
         lookup = self._found.get(location.data_path)

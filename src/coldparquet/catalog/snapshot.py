@@ -117,6 +117,23 @@ class TableSnapshot(Struct, frozen=True, kw_only=True):
                 self.page_files.doubt(partition.location)
 
 
+class _Expected(Struct, frozen=True):
+    """What was the newest partition when this process opened the table before, and the store of this opening."""
+
+    partition: Partition
+    store: CachedStore
+    page_files: PageFiles
+
+    async def read(self) -> None:
+        """Read its metadata while the table is listed: the requests that would follow. They raise its errors, too."""
+        try:
+            await both(self.partition.metadata_of_its_file(), self.page_files.validate(self.partition.location))
+        except InternalError:
+            raise
+        except ColdParquetError:
+            return
+
+
 class SnapshotReader(Struct, frozen=True, kw_only=True):
     """Reads the states of a table."""
 
@@ -179,8 +196,9 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             remembered.set_result(await self._fetch_catalogue(None if previous is None else previous.catalogue.file))
             return remembered.result()
 
+        expected = None if previous is not None else self._expected()
         with metadata_requests() as requests:
-            discovery, file = await both(
+            found = both(
                 discover(
                     self.store,
                     self.path,
@@ -190,11 +208,20 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                 ),
                 fetch_catalogue(),
             )
+            (discovery, file), _ = (await found, None) if expected is None else await both(found, expected.read())
         tell_of_unread(discovery.unread, self.path, self.options, told=() if previous is None else previous.notes)
         discovery = replace(discovery, requests=(*discovery.requests, *requests))
         if discovery.files is None:
-            return await self._from_listing(discovery, file, previous)
+            return await self._from_listing(discovery, file, previous, expected)
         return self._from_transaction(discovery, discovery.files, file, previous)
+
+    def _expected(self) -> _Expected | None:
+        location = self.caches.newest_of(self.path)
+        if location is None or self.index_path is not None:
+            return None
+        store = self.caches.above(CheckedStore(self.store))
+        partition = Partition(location, store, self.options, sidecars=self.caches.sidecars)
+        return _Expected(partition, store, PageFiles(store))
 
     async def _from_files(self, previous: TableSnapshot | None) -> TableSnapshot:
         """Read files that were named, whose directories may state keys."""
@@ -213,13 +240,19 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         return await self._from_newest(layout.locations, file, previous, found)
 
     async def _from_listing(
-        self, discovery: Discovery, file: CatalogueFile, previous: TableSnapshot | None
+        self,
+        discovery: Discovery,
+        file: CatalogueFile,
+        previous: TableSnapshot | None,
+        expected: _Expected | None,
     ) -> TableSnapshot:
         """Read directories that are named like partitions; where these hold other files, the files."""
         if discovery.layout is not None:
             return await self._from_newest(discovery.locations, file, previous, discovery)
         try:
-            return await self._from_newest(discovery.locations, file, previous, discovery, may_be_layout=True)
+            return await self._from_newest(
+                discovery.locations, file, previous, discovery, may_be_layout=True, expected=expected
+            )
         except NotFoundError as error:
             if not _holds_other_files(error):
                 raise
@@ -282,6 +315,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         discovery: Discovery | None = None,
         *,
         may_be_layout: bool = False,
+        expected: _Expected | None = None,
     ) -> TableSnapshot:
         """Use the columns of the newest partition as the table's: 1 or 2 requests, for its metadata.
 
@@ -289,7 +323,13 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         to be wanted, and the options may request the columns of all: see :meth:`_prefetch`.
         """
         layout = None if discovery is None else discovery.layout
-        store = self.caches.above(CheckedStore(self.store, _new_versions(previous, locations)))
+        if expected is not None and expected.partition.location != locations[-1]:
+            expected = None
+        store = (
+            expected.store
+            if expected
+            else self.caches.above(CheckedStore(self.store, _new_versions(previous, locations)))
+        )
         if layout is not None:
             layout.expect_listed(store.versions)
         at_hand = None if layout is None or not layout.infos else {info.path: info for info in layout.infos}
@@ -302,7 +342,10 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         looks = bool(self.named) and self.options.check_storage_classes and data_objects.can_be_asked
         heads = data_objects if looks else None
         partitions = tuple(
-            self._partition(one, store, catalogue, len(locations), footer_guess=guess, heads=heads) for one in locations
+            expected.partition
+            if expected and one is locations[-1]
+            else self._partition(one, store, catalogue, len(locations), footer_guess=guess, heads=heads)
+            for one in locations
         )
         page_files = _new_page_files(store, catalogue)
         if layout is not None:
@@ -328,6 +371,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             refuse_overlaps(
                 locations, [None if metadata is None else metadata.sidecar for metadata in (*others, newest)]
             )
+        if may_be_layout and newest.source == "sidecar" and self.index_path is None:
+            self.caches.note_newest(self.path, locations[-1])
         notes = catalogue.notes_about(locations)
         columns = unified_columns(
             newest.sidecar,
