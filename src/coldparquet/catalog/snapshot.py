@@ -307,7 +307,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         )  # one that the process still holds is asked for by its version
         return await fetch_catalogue(store, path, previous=previous)
 
-    async def _from_newest(
+    async def _from_newest(  # noqa: PLR0913 - mostly keyword arguments
         self,
         locations: Sequence[PartitionLocation],
         file: CatalogueFile,
