@@ -213,13 +213,11 @@ class _PackedPages:
         self._locations = [
             draft.partition.location for draft in drafts if isinstance(draft, ParquetDraft) and draft.wants_pages
         ]
-        self._turn = asyncio.Lock()
 
     async def fetch(self) -> None:
         """Fetch it. Requests: those of :meth:`coldparquet.catalog.pages.PageFiles.look_up_packed`, once."""
-        async with self._turn:
-            locations, self._locations = self._locations, []
-            await self._page_files.look_up_packed(locations)
+        locations, self._locations = self._locations, []
+        await self._page_files.look_up_packed(locations)  # with none, those who come later wait for it
 
 
 async def _evidence_for(draft: ParquetDraft, copies: BloomCopies, packed: _PackedPages) -> Evidence:
