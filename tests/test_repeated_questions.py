@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import coldparquet as cp
 from coldparquet.catalog import caches, packed
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
-from coldparquet.storage import disk_cache
+from coldparquet.storage import cache, disk_cache
 from coldparquet.storage.s3.store import S3Store
 from coldparquet.table import Table
 from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
@@ -234,50 +235,85 @@ async def test_the_newest_partition_is_read_while_a_table_that_is_opened_anew_is
             assert await table.scan().count() == 100 * len(DAYS) + 1
 
 
+LONG_AGO_S = 1_700_000_000
+
+
+def written(tmp_path: Path, *, data_s: int, description_s: int) -> None:
+    """Let the files of a day say when they were written, in seconds after a moment long ago."""
+    for path in (tmp_path / "bucket" / "trades" / DAYS[0]).iterdir():
+        moment_s = LONG_AGO_S + (data_s if path.name == "data.parquet" else description_s)
+        os.utime(path, (moment_s, moment_s))
+
+
 @pytest.fixture
 def one_day(tmp_path: Path) -> Iterator[ColdStoreServer]:
     write_day(tmp_path, DAYS[0], 0.0)
     asyncio.run(index_table(tmp_path / "bucket" / "trades", pages=True))
+    written(tmp_path, data_s=0, description_s=1)
     with ColdStoreServer(tmp_path) as running:
         yield running
 
 
-async def prices_of_day(server: ColdStoreServer) -> tuple[float, list[tuple[str, str, int]]]:
-    """Open a partition anew, read it, and return the first price with what was asked."""
+async def asked_for_prices(server: ColdStoreServer, **options: str) -> tuple[float, list[str]]:
+    """Open a partition anew, read it, and return the first price with the names of the objects that were asked for."""
     server.reset()
-    async with cp.open_partition(f"{URL}/{DAYS[0]}", storage_options=server.storage_options) as partition:
+    options = {**server.storage_options, **options}
+    async with cp.open_partition(f"{URL}/{DAYS[0]}", storage_options=options) as partition:
         prices = (await partition.scan(["price"], "ts >= '2024-01-01T00:00:01'").to_arrow()).column("price")
-    return prices[0].as_py(), partition_requests(server)
+    return prices[0].as_py(), sorted({served.path.rpartition("/")[2] for served in server.requests})
 
 
-HEAD_ALONE = [("HEAD", f"{DAYS[0]}/data.parquet", 0)]
+ALL = ["_pages", "_pm", "data.parquet"]
 
 
 async def test_a_partition_that_is_opened_anew_takes_the_head_of_its_data_alone(
     one_day: ColdStoreServer, tmp_path: Path
 ) -> None:
     path = tmp_path / "bucket" / "trades" / DAYS[0]
-    first, asked = await prices_of_day(one_day)
-    assert (first, len(asked)) == (1.0, 4)
-    assert await prices_of_day(one_day) == (1.0, HEAD_ALONE)
-    (path / "_pm").write_bytes((path / "_pm").read_bytes())  # of the same data, so the one at hand still describes it
-    assert await prices_of_day(one_day) == (1.0, HEAD_ALONE)
+    assert await asked_for_prices(one_day) == (1.0, ALL)
+    assert await asked_for_prices(one_day) == (1.0, ["data.parquet"])
+    assert [served.method for served in one_day.requests] == ["HEAD"]
     write_day(tmp_path, DAYS[0], 1_000.0)  # of the same size, and its sidecar is written last
     await index_table(path.parent, pages=True, force=True)
-    first, asked = await prices_of_day(one_day)
-    assert first == 1_001.0
-    assert {name.rpartition("/")[2] for _, name, _ in asked} == {"_pm", "_pages", "data.parquet"}
-    assert await prices_of_day(one_day) == (1_001.0, HEAD_ALONE)
+    written(tmp_path, data_s=50, description_s=51)
+    assert await asked_for_prices(one_day) == (1_001.0, ALL)
+    assert await asked_for_prices(one_day) == (1_001.0, ["data.parquet"])
 
 
-async def test_a_sidecar_that_is_older_than_the_data_is_asked_for_each_time(
-    one_day: ColdStoreServer, tmp_path: Path
+async def test_others_ask_for_what_describes_the_data(one_day: ColdStoreServer) -> None:
+    for key, asked in (("first", ALL), ("first", ["data.parquet"]), ("second", ALL), ("second", ["data.parquet"])):
+        assert await asked_for_prices(one_day, key=key) == (1.0, asked)
+
+
+@pytest.mark.parametrize("is_now", [True, False], ids=["in the second of the data, just now", "before the data"])
+async def test_what_may_describe_earlier_data_is_asked_for_each_time(
+    one_day: ColdStoreServer, tmp_path: Path, *, is_now: bool
 ) -> None:
-    path = tmp_path / "bucket" / "trades" / DAYS[0]
-    os.utime(path / "_pm", (1_700_000_000, 1_700_000_000))
-    await prices_of_day(one_day)
-    first, asked = await prices_of_day(one_day)
-    assert (first, sorted(name for _, name, _ in asked)) == (1.0, [f"{DAYS[0]}/_pm", f"{DAYS[0]}/data.parquet"])
+    written(tmp_path, data_s=1, description_s=0)
+    if is_now:
+        now_s = int(time.time()) - LONG_AGO_S
+        written(tmp_path, data_s=now_s, description_s=now_s)
+    for _ in range(3):
+        assert await asked_for_prices(one_day) == (1.0, ALL)
+
+
+async def test_what_is_written_meanwhile_beside_unchanged_data_is_seen(
+    one_day: ColdStoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        _, asked = await asked_for_prices(one_day)
+    assert asked == ["data.parquet"]
+    await index_table(URL, storage_options=one_day.storage_options, pages=True, force=True)  # by this process: at once
+    assert (await asked_for_prices(one_day))[1] == ALL
+    assert (await asked_for_prices(one_day))[1] == ["data.parquet"]
+    async with cp.open_partition(f"{URL}/{DAYS[0]}", storage_options=one_day.storage_options) as partition:
+        one_day.reset()
+        await partition.refresh()
+        assert {served.path.rpartition("/")[2] for served in one_day.requests} == set(ALL)
+    monkeypatch.setattr(cache, "_DESCRIBED_S", 0.0)  # by others: after a minute
+    for _ in range(2):
+        await index_table(URL, storage_options=one_day.storage_options, pages=True, force=True)
+        assert [(await asked_for_prices(one_day))[1] for _ in range(2)] == [ALL, ALL]
 
 
 async def test_what_rows_do_not_decode_by_is_fetched_again_by_the_next_table(
@@ -288,10 +324,11 @@ async def test_what_rows_do_not_decode_by_is_fetched_again_by_the_next_table(
     rest = sound[4:].replace(b"\x15\x00", b"\x15\x7f")  # no page begins like this
     (path / "data.parquet").write_bytes(sound[:4] + rest)
     await index_table(path.parent, force=True)
+    written(tmp_path, data_s=0, description_s=1)
     for _ in range(2):
         with pytest.raises(cp.errors.FormatError):
-            await prices_of_day(one_day)
-        assert {name for _, name, got in partition_requests(one_day) if got} >= {f"{DAYS[0]}/_pm"}
+            await asked_for_prices(one_day)
+        assert {served.path.rpartition("/")[2] for served in one_day.requests if served.bytes_sent} >= {"_pm"}
 
 
 async def test_storage_classes_are_listed_only_where_little_else_lies_between(days: ColdStoreServer) -> None:

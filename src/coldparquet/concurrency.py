@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from coldparquet.errors import InvalidInputError
@@ -40,11 +41,12 @@ class TableThreads(Executor):
         idle: ThreadPoolExecutor | None = _idle_threads.pop(self._thread_count, None)
         self._threads = idle or ThreadPoolExecutor(self._thread_count, "coldparquet-decode")
         self._process_id = os.getpid()
-        self._is_closed = False
+        self._to_leave = [self._threads]
+        """Empty once the table is closed: of several closing it, one takes them out."""
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
         """Submit a call."""
-        if self._is_closed:
+        if not self._to_leave:
             raise InvalidInputError("the table was closed; open it again to read it", kind="TableClosed")
         if self._process_id != os.getpid():  # a forked process inherits the object but not the threads
             raise InvalidInputError(
@@ -55,11 +57,12 @@ class TableThreads(Executor):
 
     def close(self) -> None:
         """Accept no more work, and leave the threads to the next table; accepted work is completed for its callers."""
-        if self._is_closed or self._process_id != os.getpid():
+        if self._process_id != os.getpid():
             return
-        self._is_closed = True
-        if _idle_threads.setdefault(self._thread_count, self._threads) is not self._threads:
-            self._threads.shutdown(wait=False)
+        with suppress(IndexError):
+            threads = self._to_leave.pop()
+            if _idle_threads.setdefault(self._thread_count, threads) is not threads:
+                threads.shutdown(wait=False)
 
 
 async def gather_or_cancel(coroutines: Sequence[Coroutine[object, object, Result]]) -> list[Result]:

@@ -114,12 +114,17 @@ class SidecarCache:
         # On disk the time is worth a write only if sidecars are trusted for a while.
         self._cache.keep(path, replace(kept, confirmed_s=self._clock()), on_disk=self._trust_s > 0)
 
+    def describes(self, path: str, kept: FetchedRange, data_etag: str | None) -> bool:
+        """Tell whether a cached sidecar was lately found to describe a version of its Parquet object, by who asks now."""
+        return kept.beside_etag is not None and kept.beside_etag == data_etag and self._cache.was_read(path, kept.etag)
+
     def note_beside(self, path: str, etag: str | None, data_etag: str) -> None:
         """Record which version of its Parquet object a cached sidecar describes: while that is there, the sidecar is valid."""
         self._cache.note_beside(path, etag, data_etag)
 
-    def forget(self, path: str) -> None:
+    async def forget(self, path: str) -> None:
         """Drop the sidecar at a path from memory. One on disk is used if the store confirms it."""
+        await self.distrust(path)
         self._cache.forget(path)
 
     async def distrust(self, path: str) -> None:
@@ -174,6 +179,7 @@ class TableCaches(Struct, frozen=True, kw_only=True):
                     store_name,
                     memory=sidecars if ranges.limit_bytes else MemoryCache(0),
                     disk=disk,
+                    reader=lambda: store.reader,
                 ),
                 trust_s=store_options.sidecar_trust_s,
             ),
@@ -188,9 +194,11 @@ class TableCaches(Struct, frozen=True, kw_only=True):
     def note_newest(self, table_path: str, location: PartitionLocation) -> None:
         """Remember it for the next opening."""
         if self.store_name is not None:
-            _newest[self.store_name(), table_path] = location
+            table = self.store_name(), table_path
+            _newest.pop(table, None)
+            _newest[table] = location
             for oldest in list(_newest)[:-_MOST_TABLES]:
-                del _newest[oldest]
+                _newest.pop(oldest, None)
 
     def above(self, store: CheckedStore) -> CachedStore:
         """Make the store of one state of the table."""

@@ -158,7 +158,7 @@ def _of_pages_file(path: str, byte_range: ByteRange) -> RangeRequest:
     return RangeRequest(path=path, byte_range=byte_range, reason=_REASON, may_be_short=True)
 
 
-@remembers_results(64)
+@remembers_results(32)
 def _parsed(data: bytes, sidecar: Sidecar, etag: str | None, path: str) -> PagesFound:
     return _parse_pages_file(data, sidecar, etag, path)
 

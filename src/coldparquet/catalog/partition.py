@@ -96,7 +96,8 @@ async def look_up_sidecar(  # noqa: PLR0913 - mostly keyword arguments
         cache is not None
         and kept is not None
         and (
-            cache.is_trusted(kept) or (kept.beside_etag and ask_data_etag and await ask_data_etag() == kept.beside_etag)
+            cache.is_trusted(kept)
+            or (kept.beside_etag and ask_data_etag and cache.describes(path, kept, await ask_data_etag()))
         )
     ):
         found = await _parse(memoryview(kept.data), location, path)
@@ -140,7 +141,7 @@ async def _parse(file: memoryview, location: PartitionLocation, path: str) -> Si
     return SidecarLookup(state="present", file=file, sidecar=sidecar)
 
 
-@remembers_results(128)
+@remembers_results(64)
 def _parsed(file: bytes, parquet_size_bytes: int | None, path: str) -> Sidecar:
     return parse_sidecar(file, parquet_size_bytes=parquet_size_bytes, path=path)
 
@@ -535,10 +536,10 @@ class Partition:
         if data_etag and info and info.size_bytes == known.sidecar.parquet_size_bytes:
             self._sidecars.note_beside(path, versions.lasting_etag(path), data_etag)
 
-    def doubt_sidecar(self) -> None:
+    async def doubt_sidecar(self) -> None:
         """Let the next opening of the table fetch the sidecar again."""
         if self._sidecars is not None and self._location.sidecar_path is not None:
-            self._sidecars.forget(self._location.sidecar_path)
+            await self._sidecars.forget(self._location.sidecar_path)
 
     async def _load(self) -> PartitionMetadata:
         if self._packed is None:

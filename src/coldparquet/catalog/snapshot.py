@@ -109,11 +109,11 @@ class TableSnapshot(Struct, frozen=True, kw_only=True):
         """Which version of each object is read, and what the store told of it."""
         return self.store.versions
 
-    def doubt_metadata(self, data_paths: Collection[str]) -> None:
+    async def doubt_metadata(self, data_paths: Collection[str]) -> None:
         """Let the next opening fetch what describes some Parquet files: rows did not decode, and it may be renewed by then."""
         for partition in self.partitions:
             if partition.data_path in data_paths:
-                partition.doubt_sidecar()
+                await partition.doubt_sidecar()
                 self.page_files.doubt(partition.location)
 
 
@@ -122,16 +122,21 @@ class _Expected(Struct, frozen=True):
 
     partition: Partition
     store: CachedStore
-    page_files: PageFiles
+    page_files: PageFiles | None
+    """None where the options use no pages."""
 
     async def read(self) -> None:
         """Read its metadata while the table is listed: the requests that would follow. They raise its errors, too."""
         try:
-            await both(self.partition.metadata_of_its_file(), self.page_files.validate(self.partition.location))
+            await both(self.partition.metadata_of_its_file(), self._read_pages())
         except InternalError:
             raise
         except ColdParquetError:
             return
+
+    async def _read_pages(self) -> None:
+        if self.page_files is not None:
+            await self.page_files.validate(self.partition.location)
 
 
 class SnapshotReader(Struct, frozen=True, kw_only=True):
@@ -221,7 +226,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             return None
         store = self.caches.above(CheckedStore(self.store))
         partition = Partition(location, store, self.options, sidecars=self.caches.sidecars)
-        return _Expected(partition, store, PageFiles(store))
+        return _Expected(partition, store, None if self.options.page_index == "never" else PageFiles(store))
 
     async def _from_files(self, previous: TableSnapshot | None) -> TableSnapshot:
         """Read files that were named, whose directories may state keys."""
@@ -341,10 +346,11 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         data_objects = DataObjects(store, listed=listed)
         looks = bool(self.named) and self.options.check_storage_classes and data_objects.can_be_asked
         heads = data_objects if looks else None
+        known_by = heads if previous is None else None  # who refreshes wants what is there now
         partitions = tuple(
             expected.partition
             if expected and one is locations[-1]
-            else self._partition(one, store, catalogue, len(locations), footer_guess=guess, heads=heads)
+            else self._partition(one, store, catalogue, len(locations), footer_guess=guess, heads=known_by)
             for one in locations
         )
         page_files = _new_page_files(store, catalogue)
@@ -361,7 +367,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                         self._prefetch(partitions if counts_all else (), heads),
                         catalogue.of_other_columns(locations if asks_index else ()),
                     ),
-                    self._look_up_pages(page_files, partitions[-1].location, heads),
+                    self._look_up_pages(page_files, partitions[-1].location, known_by),
                 ),
             )
         for partition in partitions if looks else ():

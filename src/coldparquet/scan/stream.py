@@ -251,10 +251,10 @@ class BatchStream:
             return
         self._is_open = False
         question = self._planned.question
-        if isinstance(error, FormatError) and isinstance(question, Question):
-            question.snapshot.doubt_metadata({read.data_path for read in self.plan.partitions})
         try:
             await self._drop_all()
+            if isinstance(error, FormatError) and isinstance(question, Question):
+                await question.snapshot.doubt_metadata({read.data_path for read in self.plan.partitions})
         finally:
             if self._activity is not None:
                 self._activity.end(error=error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
+import time
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
@@ -83,8 +84,9 @@ class CachedStore(StoreWrapper):
         await super().delete(paths)
 
     async def found_before(self, path: str, byte_range: ByteRange) -> FetchedRange | None:
-        """Return a range that was fetched before, whichever version of the object it is of. No request."""
-        return None if self._cache is None else await self._cache.find(path, byte_range)
+        """Return a range that was fetched before with the same credentials, whichever version it is of. No request."""
+        held = None if self._cache is None else await self._cache.find(path, byte_range)
+        return held if self._cache is not None and held is not None and self._cache.was_read(path, held.etag) else None
 
     def note_beside(self, path: str, data_etag: str) -> None:
         """Record which version of a Parquet object the version describes that was fetched of the object beside it."""
@@ -98,11 +100,13 @@ class CachedStore(StoreWrapper):
         if held is None:
             return None
         is_shown = self.versions.shown_etag(request.path) == held.etag and cache.was_read(request.path, held.etag)
+        if is_shown and held.etag is not None:
+            self.versions.pin(request.path, held.etag)
         if is_shown or self.versions.is_confirmed(request.path):
             return self._checked_hit(request, held)
-        return await self._unless_replaced(request, held)
+        return await self._unless_replaced(cache, request, held)
 
-    async def _unless_replaced(self, request: RangeRequest, held: FetchedRange) -> FetchedRange | None:
+    async def _unless_replaced(self, cache: Cache, request: RangeRequest, held: FetchedRange) -> FetchedRange | None:
         """Ask whether the object still has the version of which a range is held; of several at once, one asks."""
         async with self._asking.setdefault(request.path, asyncio.Lock()):
             if not self.versions.is_confirmed(request.path):
@@ -113,7 +117,8 @@ class CachedStore(StoreWrapper):
                         raise object_changed(request, found_etag=answer.etag)
                     return answer
                 self.versions.check(request, held)
-                return replace(held, is_from_cache=True)
+                cache.note_reader(request.path, held.etag)
+                return replace(held, is_from_cache=True, modified_s=answer.modified_s)
         is_read = self.versions.lasting_etag(request.path) == held.etag
         return self._checked_hit(request, held) if is_read else None
 
@@ -257,7 +262,7 @@ class MemoryCache:
                 etag=held.etag,
                 object_size_bytes=held.object_size_bytes,
                 confirmed_s=held.confirmed_s,
-                beside_etag=held.beside_etag,
+                beside_etag=held.beside.etag_now(),
             )
 
     def keep(self, key: CacheKey, fetched: FetchedRange) -> None:
@@ -278,7 +283,7 @@ class MemoryCache:
         with self._lock:
             held = self._held.get(key)
             if held is not None and held.etag == etag:
-                held.beside_etag = data_etag
+                held.beside = _Beside(data_etag, time.monotonic() + _DESCRIBED_S, writes.count)
 
     def note_reader(self, key: CacheKey, etag: str | None, reader: str) -> None:
         """Record to whom the store gave a version of an object."""
@@ -344,13 +349,38 @@ class MemoryCache:
             del self._held[key]
 
 
+class Writes:
+    """How many requests of this process may have changed objects."""
+
+    count = 0
+
+
+writes = Writes()
+
+_DESCRIBED_S = 60.0
+"""For how long what describes a Parquet object is not asked for, as long as that object stays the same: whoever mends a description alone
+sees it in this process after that time, and at once where this process did."""
+
+
+class _Beside(Struct, frozen=True):
+    """Which version of a Parquet object something describes."""
+
+    etag: str | None
+    until_s: float = 0.0
+    write_count: int = 0
+
+    def etag_now(self) -> str | None:
+        """Return the version, unless that was found too long ago, or this process has written meanwhile."""
+        return self.etag if time.monotonic() < self.until_s and self.write_count == writes.count else None
+
+
 class _Held(Struct):
     """What is held of one object."""
 
     etag: str
     object_size_bytes: int | None = None
     confirmed_s: float = 0.0
-    beside_etag: str | None = None
+    beside: _Beside = field(default_factory=lambda: _Beside(None))
     readers: set[str] = field(default_factory=set)
     starts: list[int] = field(default_factory=list)
     """Where its pieces begin, in order."""
@@ -411,10 +441,14 @@ class Cache:
             return
         key = self._key(path)
         self._memory.keep(key, answer)
-        if (reader := self._reader()) is not None:
-            self._memory.note_reader(key, answer.etag, reader)
+        self.note_reader(path, answer.etag)
         if self._disk is not None and on_disk:
             self._disk.keep(key, answer)
+
+    def note_reader(self, path: str, etag: str | None) -> None:
+        """Record that the store gave a version of an object, or said that it is unchanged, with the credentials of now."""
+        if (reader := self._reader()) is not None:
+            self._memory.note_reader(self._key(path), etag, reader)
 
     def was_read(self, path: str, etag: str | None) -> bool:
         """Tell whether this process was given a version of an object by the store, with the credentials of now."""

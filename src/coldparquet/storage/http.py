@@ -71,7 +71,10 @@ async def take_ranged_answer(
     if response.status == HTTPStatus.NOT_MODIFIED and request.if_none_match is not None:
         start = request.byte_range.start if isinstance(request.byte_range, ByteRange) else 0
         etag = response.headers.get("ETag", request.if_none_match)
-        return FetchedRange(data=b"", start=start, etag=etag, object_size_bytes=None, is_unchanged=True)
+        modified_s = seconds_of_date(response.headers.get("Last-Modified"))
+        return FetchedRange(
+            data=b"", start=start, etag=etag, object_size_bytes=None, is_unchanged=True, modified_s=modified_s
+        )
     if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         # So that the connection can serve again.
         await read_up_to(response, _MAX_REFUSAL_BYTES, stall_s=stall_timeout_s)
@@ -402,11 +405,18 @@ _PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "REQUEST_METHOD")
 
 def environment_proxy(scheme: str, host: str) -> str | None:
     """Return the proxy that the environment names for a host; None goes straight."""
-    return _proxy(scheme, host, tuple(os.environ.get(key) for name in _PROXY_VARIABLES for key in (name, name.upper())))
+    if urllib.request.getproxies is not urllib.request.getproxies_environment:  # settings of the system count, too
+        return _proxy(scheme, host)
+    environment = tuple(os.environ.get(key) for name in _PROXY_VARIABLES for key in (name, name.upper()))
+    return _proxy_of_environment(scheme, host, environment)
 
 
 @lru_cache(maxsize=64)
-def _proxy(scheme: str, host: str, _environment: tuple[str | None, ...]) -> str | None:
+def _proxy_of_environment(scheme: str, host: str, _environment: tuple[str | None, ...]) -> str | None:
+    return _proxy(scheme, host)
+
+
+def _proxy(scheme: str, host: str) -> str | None:
     # Looked up here and not by aiohttp's trust_env, which would also read ~/.netrc for every request.
     proxy = urllib.request.getproxies().get(scheme)
     return None if proxy is None or urllib.request.proxy_bypass(host) else proxy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypeGuard
@@ -104,11 +105,17 @@ def is_written_after(modified_s: float | None, described_s: float | None) -> boo
 def described_etag(modified_s: float | None, info: ObjectInfo | None) -> str | None:
     """Return the version of an object that a description of it, written at a time, is of; None where that is not sure.
 
-    It is not where the object is younger: a program that replaces both may upload the description first or last.
+    It is not where the object is younger: a program that replaces both may upload the description first or last. Stores tell
+    whole seconds, so where both are of the same one, it has to be over for long.
     """
-    if info is None or info.modified_s is None or modified_s is None or is_written_after(info.modified_s, modified_s):
+    if info is None or info.modified_s is None or modified_s is None or not is_lasting_etag(info.etag):
         return None
-    return info.etag if is_lasting_etag(info.etag) else None
+    is_younger = is_written_after(modified_s, info.modified_s)
+    is_settled = modified_s == info.modified_s and time.time() - modified_s > _SETTLED_S
+    return info.etag if is_younger or is_settled else None
+
+
+_SETTLED_S = 10.0
 
 
 def is_lasting_etag(etag: str | None) -> TypeGuard[str]:

@@ -23,6 +23,7 @@ from yarl import URL
 
 from coldparquet.errors import AccessError, ColdParquetError, InvalidInputError
 from coldparquet.options import StoreOptions
+from coldparquet.storage.cache import writes
 from coldparquet.storage.http import (
     USER_AGENT,
     HttpCall,
@@ -173,6 +174,8 @@ class S3Connection:
         A wrong region is corrected once.
         """
         started_s = time.monotonic()
+        if call.method not in ("GET", "HEAD"):
+            writes.count += 1
         account = await self._resolved()
         address = self._address(call.bucket, account)
         answer = await self._send(address, call, take, started_s)

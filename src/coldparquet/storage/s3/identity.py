@@ -286,17 +286,19 @@ class RequestSigner:
         self._renewal = asyncio.Lock()
         self._signers: dict[str, _RegionSigner] = {}
         """One per region, as long as the credentials stay the same."""
+        self._last_access_key: str | None = None
 
     @property
     def access_key(self) -> str | None:
         """Of the credentials that signed last; None where nothing was signed."""
-        return next((signer.credentials.access_key for signer in self._signers.values()), None)
+        return self._last_access_key
 
     async def sign(self, method: str, url: str, headers: dict[str, str], *, body: bytes, region: str) -> None:
         """Add the signature to ``headers``, over what they hold so far; headers added later are not covered."""
         if self._credentials is None:
             return
         frozen = await self._frozen(self._credentials)
+        self._last_access_key = frozen.access_key
         signer = self._signers.get(region)
         if signer is None or signer.credentials != frozen:
             _check_characters(frozen)
