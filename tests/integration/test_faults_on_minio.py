@@ -93,7 +93,8 @@ async def _nothing_is_left_behind() -> AsyncIterator[None]:
     before = len(open_file_handles())
     yield
     assert asyncio.all_tasks() == {asyncio.current_task()}
-    assert len(await settled_file_handles(before + 3)) <= before + 3  # the first resolver thread keeps some
+    # The first resolver thread keeps some, and so do the connections that wait for the loop's next table.
+    assert len(await settled_file_handles(before + 8)) <= before + 8
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,7 @@ async def test_data_that_changes_between_plan_and_reading(
 async def test_data_that_changes_in_the_middle_of_a_scan_is_never_mixed(placed: PlacedTable, store: S3Store) -> None:
     ends = set()
     for batches_before in range(4):
+        cp.clear_caches()
         await store.put(placed.data_paths[-1], placed.days[-1], overwrite=True)
         batches: list[pa.RecordBatch] = []
         one_by_one = placed.opened(max_concurrency=1, max_request_bytes=50_000, coalesce_gap_bytes=0)

@@ -248,14 +248,14 @@ def _parse_index(body: bytes, header: Any, path: str | None) -> CatalogueIndex:
     first_block = blooms_start + header.blooms_bytes
     # Each length is small, so that their sum cannot exceed 64 bits.
     stripes_start = first_block + int(block_lengths.sum())
-    pages_stops = stripes_start + header.stripes_bytes + np.cumsum(np.maximum(pages_lengths, 0))
-    is_filled = stripes_start + header.stripes_bytes + header.pages_bytes == header.file_bytes
+    is_filled = stripes_start + header.stripes_bytes + header.pages_bytes == header.file_bytes <= _LARGEST_NUMBER
     if (block_lengths > 2 * LONGEST_BLOCK_BYTES).any() or not is_filled:
         raise ENVELOPE.invalid("the blocks do not fill the file", "blocks", path)
     if (sizes > _LARGEST_NUMBER).any() or int(np.sum(text_lengths)) != len(texts):
         raise ENVELOPE.invalid("sizes, names or ETags that cannot be", "entries", path)
     if int(np.maximum(pages_lengths, 0).sum()) != header.pages_bytes:
         raise ENVELOPE.invalid("pages that do not fill their part of the file", "pages_bytes", path)
+    pages_stops = stripes_start + header.stripes_bytes + np.cumsum(np.maximum(pages_lengths, 0))
     block_stops = first_block + np.cumsum(block_lengths.astype(np.int64))
     of_blocks = np.repeat(np.arange(blocks), block_counts)
     stops = np.cumsum(lengths)
