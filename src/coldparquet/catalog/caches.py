@@ -62,19 +62,16 @@ def clear_caches() -> None:
 _remembered: list[_lru_cache_wrapper[Any]] = []
 
 
-def remembers_results(most: int) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """Let a function return the same object as before where it is given the same bytes again, until :func:`clear_caches`.
+def remembered(function: Callable[Arguments, Result], *, most: int) -> Callable[Arguments, Result]:
+    """Make a function that returns the same object as before if it is given the same bytes again, until :func:`clear_caches`.
 
     Args:
+        function: What is called where no result is kept. Its errors are not kept.
         most: Number of results that are kept; those used longest ago go first.
     """
-
-    def wrap(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-        results = lru_cache(most)(function)
-        _remembered.append(results)
-        return cast("Callable[Arguments, Result]", results)
-
-    return wrap
+    results = lru_cache(most)(function)
+    _remembered.append(results)
+    return cast("Callable[Arguments, Result]", results)
 
 
 if hasattr(os, "register_at_fork"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from coldparquet.catalog.caches import remembers_results
+from coldparquet.catalog.caches import remembered
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.errors import ColdParquetError, FormatError, InternalError, NotFoundError, UnsupportedError
 from coldparquet.format.fetch import FetchedRanges, FooterFetch
@@ -158,11 +158,6 @@ def _of_pages_file(path: str, byte_range: ByteRange) -> RangeRequest:
     return RangeRequest(path=path, byte_range=byte_range, reason=_REASON, may_be_short=True)
 
 
-@remembers_results(32)
-def _parsed(data: bytes, sidecar: Sidecar, etag: str | None, path: str) -> PagesFound:
-    return _parse_pages_file(data, sidecar, etag, path)
-
-
 def _parse_pages_file(data: bytes, sidecar: Sidecar, etag: str | None, path: str) -> PagesFound:
     try:
         pages = parse_pages_file(
@@ -175,6 +170,9 @@ def _parse_pages_file(data: bytes, sidecar: Sidecar, etag: str | None, path: str
     except (FormatError, UnsupportedError) as error:
         return PagesFound(pages=None, notes=(f"{PAGES_FILE} is not used: {error.message}",))
     return PagesFound(pages=pages, etag=stated_etag(data))
+
+
+_parsed = remembered(_parse_pages_file, most=32)
 
 
 class _ParquetSource(Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from coldparquet.catalog.caches import remembers_results
+from coldparquet.catalog.caches import remembered
 from coldparquet.catalog.discovery import NATIVE_PARTITION, raise_what_is_missing
 from coldparquet.catalog.hive_keys import refuse_contradiction, with_key_columns
 from coldparquet.catalog.packed import CATALOGUE_FILE
@@ -134,16 +134,14 @@ async def _parse(file: memoryview, location: PartitionLocation, path: str) -> Si
         if len(file) > _PARSE_IN_THREAD_BYTES:
             sidecar = await asyncio.to_thread(parse_sidecar, file, path=path, parquet_size_bytes=size_bytes)
         else:
-            sidecar = _parsed(bytes(file), size_bytes, path)
+            sidecar = _parsed(bytes(file), path=path, parquet_size_bytes=size_bytes)
         _check_rows(sidecar, location)
     except (FormatError, UnsupportedError) as error:
         return _refused(error, file)
     return SidecarLookup(state="present", file=file, sidecar=sidecar)
 
 
-@remembers_results(64)
-def _parsed(file: bytes, parquet_size_bytes: int | None, path: str) -> Sidecar:
-    return parse_sidecar(file, parquet_size_bytes=parquet_size_bytes, path=path)
+_parsed = remembered(parse_sidecar, most=64)
 
 
 def _refused(error: ColdParquetError, file: memoryview) -> SidecarLookup:

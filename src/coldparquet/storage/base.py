@@ -33,7 +33,7 @@ class ObjectStore(Protocol):
 
     @property
     def reader(self) -> str | None:
-        """In whose name the last request was signed, for people; None where nobody was named, or requests are not signed."""
+        """In whose name the last request was signed, never a secret; None where none was signed."""
         ...
 
     @property

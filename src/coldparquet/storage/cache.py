@@ -99,10 +99,11 @@ class CachedStore(StoreWrapper):
         held = await cache.find(request.path, request.byte_range, etag, may_be_kept=request.may_be_kept)
         if held is None:
             return None
-        is_shown = self.versions.shown_etag(request.path) == held.etag and cache.was_read(request.path, held.etag)
-        if is_shown and held.etag is not None:
-            self.versions.pin(request.path, held.etag)
-        if is_shown or self.versions.is_confirmed(request.path):
+        if self.versions.is_confirmed(request.path):
+            return self._checked_hit(request, held)
+        shown = self.versions.shown_etag(request.path)
+        if shown is not None and shown == held.etag and cache.was_read(request.path, shown):
+            self.versions.pin(request.path, shown)
             return self._checked_hit(request, held)
         return await self._unless_replaced(cache, request, held)
 
@@ -262,7 +263,7 @@ class MemoryCache:
                 etag=held.etag,
                 object_size_bytes=held.object_size_bytes,
                 confirmed_s=held.confirmed_s,
-                beside_etag=held.beside.etag_now(),
+                beside_etag=None if held.beside is None else held.beside.etag_now(),
             )
 
     def keep(self, key: CacheKey, fetched: FetchedRange) -> None:
@@ -365,9 +366,9 @@ sees it in this process after that time, and at once where this process did."""
 class _Beside(Struct, frozen=True):
     """Which version of a Parquet object something describes."""
 
-    etag: str | None
-    until_s: float = 0.0
-    write_count: int = 0
+    etag: str
+    until_s: float
+    write_count: int
 
     def etag_now(self) -> str | None:
         """Return the version, unless that was found too long ago, or this process has written meanwhile."""
@@ -380,7 +381,7 @@ class _Held(Struct):
     etag: str
     object_size_bytes: int | None = None
     confirmed_s: float = 0.0
-    beside: _Beside = field(default_factory=lambda: _Beside(None))
+    beside: _Beside | None = None
     readers: set[str] = field(default_factory=set)
     starts: list[int] = field(default_factory=list)
     """Where its pieces begin, in order."""

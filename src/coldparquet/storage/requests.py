@@ -116,6 +116,7 @@ def described_etag(modified_s: float | None, info: ObjectInfo | None) -> str | N
 
 
 _SETTLED_S = 10.0
+"""A program that replaces an object and its description has written both by then; the clocks of store and reader may differ by less."""
 
 
 def is_lasting_etag(etag: str | None) -> TypeGuard[str]:

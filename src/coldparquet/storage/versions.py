@@ -79,7 +79,7 @@ class Versions:
 
     def shown_etag(self, path: str) -> str | None:
         """Return the version of an object that a listing or a HEAD for this reader has shown; None where none has."""
-        info = self.info(path) or (None if path in self.distrusted else self._listed.get(path))
+        info = self._shown(path)
         return info.etag if info is not None and is_lasting_etag(info.etag) else None
 
     def packed_etag(self, path: str) -> str | None:
@@ -133,8 +133,11 @@ class Versions:
 
     def size_bytes(self, path: str) -> int | None:
         """Return the size of an object from a HEAD or a listing for another purpose; None where there was none."""
-        info = self.info(path) or (None if path in self.distrusted else self._listed.get(path))
+        info = self._shown(path)
         return None if info is None else info.size_bytes
+
+    def _shown(self, path: str) -> ObjectInfo | None:
+        return self.info(path) or (None if path in self.distrusted else self._listed.get(path))
 
     def is_missing(self, path: str) -> bool:
         """Tell whether the object does not exist: a request found that, or a listing showed others of its directory only."""
