@@ -13,6 +13,7 @@ from coldparquet.plan.model import ReadPlan
 from coldparquet.ranges import ByteRange
 from coldparquet.scan.stream import BatchStream
 from coldparquet.storage.checked import CheckedStore
+from coldparquet.storage.hedge import HedgePace
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 from tests.support.request_logs import unannounced_requests
 
@@ -27,6 +28,13 @@ settings.load_profile("normal run")
 def _caches_are_empty() -> None:
     """What one test fetched, no other test finds in the memory of the process."""
     clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def _a_busy_machine_sends_nothing_twice(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No second GET is sent for one that only this machine made slow, except in tests marked ``hedges``."""
+    if request.node.get_closest_marker("hedges") is None:
+        monkeypatch.setattr(HedgePace, "may_hedge", lambda _: False)
 
 
 @pytest.fixture(autouse=True)

@@ -21,6 +21,8 @@ from coldparquet.storage.retry import FIRST_WAIT_S
 from coldparquet_testing.store_contract import CONTENT, request_for
 from tests.support.waiting import in_virtual_time, run_in_virtual_time
 
+pytestmark = pytest.mark.hedges
+
 ASKED = ByteRange(0, 100)
 
 
