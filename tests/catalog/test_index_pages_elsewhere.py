@@ -10,10 +10,13 @@ import pytest
 
 import coldparquet as cp
 from coldparquet.catalog import packed
-from coldparquet.maintenance import pack
+from coldparquet.format.page_index import encode_pages_file
+from coldparquet.format.pages import ChunkPlaces, PartitionPages
+from coldparquet.maintenance import pack, packed_entries
 from coldparquet.maintenance.index import index_table
 from coldparquet.maintenance.pack import pack_table
 from coldparquet.maintenance.verify import verify_table
+from coldparquet.records import replace
 from coldparquet.storage.requests import FetchedRange, RangeRequest
 from tests.support.parquet_footers import parquet_bytes
 from tests.support.small_tables import QuotingStore
@@ -182,6 +185,47 @@ async def test_too_many_pages_are_left_out(monkeypatch: pytest.MonkeyPatch) -> N
     assert left_out_bytes > 1000
     expected, _, _ = await ask(store, SECONDS, index=None)
     assert (await ask(store, SECONDS))[0].equals(expected)
+    store.got.clear()
+    again = await index_table("lake", store=store, index=INDEX, pages=True)
+    assert pages_of(again) == ("unchanged", 0, left_out_bytes)
+    assert store.got == []
+    monkeypatch.undo()
+    anew = await index_table("lake", store=store, index=INDEX, pages=True, force=True)
+    assert pages_of(anew) == ("written", left_out_bytes, 0)
+
+
+async def test_the_pages_of_one_file_that_has_too_many_are_left_out_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_entries, "LARGEST_PACKED_PAGES_BYTES", 1000)
+    store = TheirStore(data_page_size=10_000_000, max_rows_per_page=ROWS // 2)
+    await store.put(f"lake/{name_of(4)}", file_of(4), overwrite=True)
+    for action in ("written", "unchanged"):
+        reported, pages_bytes, left_out_bytes = pages_of(
+            await index_table("lake", store=store, index=INDEX, pages=True)
+        )
+        assert reported == action
+        assert min(pages_bytes, left_out_bytes) > 1000
+        store.got.clear()
+    expected, _, _ = await ask(store, SECONDS, index=None)
+    assert (await ask(store, SECONDS))[0].equals(expected)
+
+
+async def test_a_partition_that_came_after_the_index_is_read_by_the_pages_beside_it() -> None:
+    table = "bucket/days"
+    objects = {f"{table}/2024-03-{day + 1:02}/data.parquet": file_of(day) for day in range(DAYS)}
+    newest = f"{table}/2024-03-{DAYS:02}"
+    data = objects.pop(f"{newest}/data.parquet")
+    store = QuotingStore(objects)
+    await index_table(table, store=store, pages=True)
+    await index_table(table, store=store, index=INDEX, pages=True)
+    await store.put(f"{newest}/data.parquet", data, overwrite=False)
+    await index_table(newest, store=store, pages=True)
+    where = f"id = {(DAYS - 1) * ROWS + 7}"
+    async with cp.open_table(table, store=store, options=cp.ReadOptions(index=INDEX)) as opened:
+        rows = await opened.scan(["id"], where).to_arrow()
+        log = [one for one in opened.request_log if one.operation == "get" and one.path.startswith(newest)]
+    assert rows.num_rows == 1
+    assert f"{newest}/_pages" in {one.path for one in log}
+    assert sum(one.fetched_bytes for one in log if one.path.endswith(".parquet")) < 0.2 * len(data)
 
 
 async def test_damaged_pages_are_not_used_and_change_no_row() -> None:
@@ -200,3 +244,23 @@ async def test_damaged_pages_are_not_used_and_change_no_row() -> None:
     verified = await verify_table("lake", store=store, index=INDEX)
     kinds = {one.name: [finding.kind for finding in one.findings] for one in verified.partitions}
     assert kinds == {name_of(day): ["CatalogueNotUsed"] for day in range(DAYS)}
+
+
+async def test_verify_deep_finds_bounds_of_pages_that_lose_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_wrong_maxima(pages: PartitionPages, places: ChunkPlaces, **of_file: Any) -> bytes:
+        return encode_pages_file(replace(pages, upper=pages.lower), places, **of_file)
+
+    monkeypatch.setattr(packed_entries, "encode_pages_file", with_wrong_maxima)
+    store = TheirStore()
+    await index_table("lake", store=store, index=INDEX, pages=True)
+    where = "id = 250000"
+    expected, _, _ = await ask(store, where, index=None)
+    assert expected.num_rows == 1
+    rows, _, _ = await ask(store, where)
+    assert rows.num_rows == 0, "the wrong bound loses the row"
+    assert not [one for one in (await verify_table("lake", store=store, index=INDEX)).partitions if one.findings]
+    for partition in (await verify_table("lake", store=store, index=INDEX, deep=True)).partitions:
+        assert {(one.kind, one.severity, one.column) for one in partition.findings} == {
+            ("CatalogueDiffers", "error", column) for column in ("ts", "id", "price")
+        }
+        assert all("--index mine/indexes/lake' writes the index anew" in str(one.remedy) for one in partition.findings)

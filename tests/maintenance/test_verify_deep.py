@@ -192,7 +192,7 @@ def test_null_counts_are_compared(claimed: int, message: str) -> None:
     row_groups = [*content.row_groups]
     row_groups[1] = replace(row_groups[1], chunks=chunks)
     sidecar = parse_sidecar(encode_sidecar(replace(content, row_groups=row_groups)), path=PATH)
-    findings = check_values(sidecar, None, lambda start, length: data[start : start + length], path=PATH)
+    findings = check_values(sidecar, (), lambda start, length: data[start : start + length], path=PATH)
     assert {(finding.column, finding.row_groups, finding.field) for finding in findings} == {("s", (1,), "NULL_COUNT")}
     assert message in " ".join(finding.message for finding in findings)
 

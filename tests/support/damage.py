@@ -53,4 +53,5 @@ def _entry(
         sidecar_etag=index.sidecar_etags[number],
         has_pages=bool(index.has_pages[number]),
         pages=None if (place := index.pages_range(name)) is None else data[place.start : place.stop],
+        left_out_pages_bytes=int(index.left_out_pages_bytes[number]),
     )

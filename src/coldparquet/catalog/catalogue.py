@@ -72,11 +72,10 @@ class Catalogue:
         """Held while the metadata of many partitions is read, so that no other task reads the same."""
 
     @property
-    def needs_no_pages_files(self) -> bool:
-        """Whether no ``_pages`` beside a partition is worth looking for: none was there, or the index holds their content."""
+    def says_no_pages_files(self) -> bool:
+        """Whether no partition had a ``_pages`` beside it."""
         index = self.file.index
-        has_none = index is not None and len(index.has_pages) > 0 and not index.has_pages.any()
-        return has_none or (index is not None and bool((index.pages_lengths > 0).any()))
+        return index is not None and len(index.has_pages) > 0 and not index.has_pages.any()
 
     def notes_about(self, locations: Sequence[PartitionLocation]) -> tuple[str, ...]:
         """Say why the catalogue is not used, or for which of these partitions, and what to do; empty without a catalogue."""

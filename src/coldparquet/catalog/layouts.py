@@ -197,14 +197,7 @@ def _kinds_of_keys(path: str, stated: Mapping[str, Sequence[str | None]], types:
     """Return the type of each key, given the values that the paths state: what the user says, else what all have."""
     if isinstance(types, str):
         return {name: KeyKind.TEXT if types == "text" else key_kind(set(values)) for name, values in stated.items()}
-    unknown = [name for name in types if name not in stated]
-    if unknown:
-        raise InvalidInputError(
-            f"ReadOptions.keys gives a type to {unknown[0]!r}, and the paths of this table state {_stated(list(stated))}",
-            kind="UnknownKey",
-            path=path,
-            key=unknown[0],
-        )
+    refuse_unknown_keys(path, list(stated), types)
     kinds = {}
     for name, values in stated.items():
         kind = kinds[name] = KeyKind(types[name]) if name in types else key_kind(set(values))
@@ -218,6 +211,18 @@ def _kinds_of_keys(path: str, stated: Mapping[str, Sequence[str | None]], types:
                 key=name,
             )
     return kinds
+
+
+def refuse_unknown_keys(path: str, names: Sequence[str], types: KeyTypes) -> None:
+    """Refuse a type of a key that a table does not have."""
+    unknown = [] if isinstance(types, str) else [name for name in types if name not in names]
+    if unknown:
+        raise InvalidInputError(
+            f"ReadOptions.keys gives a type to {unknown[0]!r}, and the paths of this table state {_stated(names)}",
+            kind="UnknownKey",
+            path=path,
+            key=unknown[0],
+        )
 
 
 async def listed_live_files(store: ObjectStore, path: str, live: LiveFiles) -> Layout:

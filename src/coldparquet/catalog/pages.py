@@ -260,6 +260,11 @@ class PageFiles:
             self.table_has_files = earlier.table_has_files
         self.has_small_pages = earlier.has_small_pages
 
+    def may_be_packed(self, location: PartitionLocation) -> bool:
+        """Tell whether the index says something of the pages of a partition, of which it may know another version."""
+        index = None if self._catalogue is None else self._catalogue.file.index
+        return index is not None and index.pages_range(location.name) is not None
+
     def packed_bytes(self, location: PartitionLocation) -> int | None:
         """Return how many bytes the index has of a file's pages: 0 where they are of no use; None where it does not say."""
         place = self._packed_range(location)
@@ -355,11 +360,13 @@ class PageFiles:
     ) -> PagesFound:
         """Return the known pages of some chunks of a partition.
 
-        Requests: none where its ``_pages`` was fetched before and exists. Otherwise 1 for it, or for those in an index elsewhere,
-        unless the table is known to have no such files. Where there is none, 1 for the page index of the Parquet file.
+        Requests: none where its ``_pages`` was fetched before and exists. Otherwise 1 for those in the index, or, if that says
+        nothing, for the ``_pages``, unless the table is known to have no such files. Where there is none, 1 for the page index of the Parquet file.
         """
         notes: tuple[str, ...] = ()
-        if self.table_has_files is not False or location.data_path in self._found or self.packed_bytes(location):
+        packed_bytes = self.packed_bytes(location)
+        may_be_beside = packed_bytes is None and self.table_has_files is not False
+        if may_be_beside or packed_bytes or location.data_path in self._found:
             await self.look_up(location)
             found = await self._parse(location, sidecar)
             if found.pages is not None:

@@ -20,7 +20,7 @@ from coldparquet.catalog.discovery import (
     refuse_overlaps,
 )
 from coldparquet.catalog.hive_keys import KEY_CONTRADICTION, keys_without_columns
-from coldparquet.catalog.layouts import listed_live_files, place_files
+from coldparquet.catalog.layouts import listed_live_files, place_files, refuse_unknown_keys
 from coldparquet.catalog.objects import DataObjects, ListedObjects
 from coldparquet.catalog.other_layouts import (
     refuse_inside_logged_table,
@@ -370,6 +370,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                     self._look_up_pages(page_files, partitions[-1].location, known_by),
                 ),
             )
+        refuse_unknown_keys(self.path, [key.name for key in locations[-1].keys], self.options.keys)
         for partition in partitions if looks else ():
             partition.note_what_sidecar_describes(store.versions)
             page_files.note_what_they_describe(partition.location)
@@ -496,13 +497,15 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
     async def _look_up_pages(
         self, page_files: PageFiles, location: PartitionLocation, heads: DataObjects | None
     ) -> None:
-        if self.options.page_index != "never" and page_files.table_has_files is not False:
+        is_of_use = page_files.table_has_files is not False and not page_files.may_be_packed(location)
+        if self.options.page_index != "never" and is_of_use:
             await page_files.look_up(location, heads=heads)
 
     def _from_transaction(
         self, discovery: Discovery, files: TableFiles, file: CatalogueFile, previous: TableSnapshot | None
     ) -> TableSnapshot:
         """Take partitions and columns from the table's own files; no further request."""
+        refuse_unknown_keys(self.path, (), self.options.keys)
         path = self.path.rstrip("/")
         state = CommittedState.of(files, table_path=path, locations=discovery.locations)
         committed = CommittedRowsStore(self.store, state, newest=files)
@@ -558,7 +561,7 @@ def _new_versions(previous: TableSnapshot | None, locations: Iterable[PartitionL
 
 def _new_page_files(store: CachedStore, catalogue: Catalogue) -> PageFiles:
     page_files = PageFiles(store, catalogue)
-    if catalogue.needs_no_pages_files:
+    if catalogue.says_no_pages_files:
         page_files.table_has_files = False
     return page_files
 

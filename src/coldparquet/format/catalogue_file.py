@@ -38,7 +38,7 @@ the other, compressed together with zlib: neighbours are similar. The index:
     u32[entries]  bit 0: whether the partition had a ``_pages``; the others: number of its list of columns, which is that of
                   other entries with the same columns, from 1; 0 if it is not known
     u32[entries]  bytes of its pages in this file; 0 where its chunks have one page each, as far as its page index says, or it has
-                  no page index; 2**32 - 1 where nobody looked
+                  no page index; 2**32 - 1 where nobody looked; 2**31 more than their bytes where they were left out as too many
     u32[blocks]   number of sidecars in each block; blocks and sidecars are in the order of the entries
     u64[blocks]   bytes of each block, compressed
     u32[blocks]   CRC-32 of these bytes
@@ -112,6 +112,7 @@ LONGEST_BLOCK_BYTES = BLOCK_SIDECAR_BYTES + LARGEST_SIDECAR_BYTES
 
 _LARGEST_NUMBER = (1 << 63) - 1
 _NOT_LOOKED = (1 << 32) - 1
+_LEFT_OUT = 1 << 31
 _NAMES_ERRORS = "surrogatepass"
 """Names of files need not be Unicode; one that is not must not fail the index of all others."""
 
@@ -150,7 +151,9 @@ class CatalogueIndex(Struct, frozen=True, kw_only=True):
     pages_starts: npt.NDArray[np.int64]
     """Start of the pages of each entry in the file."""
     pages_lengths: npt.NDArray[np.int64]
-    """Bytes of them; -1 where nobody looked whether they would be of use."""
+    """Bytes of them; -1 where they are left out, or nobody looked whether they would be of use."""
+    left_out_pages_bytes: npt.NDArray[np.int64]
+    """Bytes of the pages of each entry that are left out; 0 where none are."""
 
     def block_range(self, block: int) -> ByteRange:
         """Return the range of a block in the file."""
@@ -241,7 +244,9 @@ def _parse_index(body: bytes, header: Any, path: str | None) -> CatalogueIndex:
     block_checksums = np.frombuffer(body, "<u4", blocks, place + 12 * blocks).astype(np.int64)
     texts = body[fixed_bytes:]
     lengths, *text_lengths, flags, pages_lengths = numbers
-    pages_lengths = np.where(pages_lengths == _NOT_LOOKED, -1, pages_lengths)
+    is_left_out = (pages_lengths >= _LEFT_OUT) & (pages_lengths < _NOT_LOOKED)
+    left_out_pages_bytes = np.where(is_left_out, pages_lengths - _LEFT_OUT, 0)
+    pages_lengths = np.where(pages_lengths >= _LEFT_OUT, -1, pages_lengths)
     if block_counts.sum() != entries or (blocks and not block_counts.all()):
         raise ENVELOPE.invalid(f"the blocks do not hold the {entries:,} sidecars", "blocks", path)
     blooms_start = _HEADER_BYTES + header.index_bytes
@@ -293,6 +298,7 @@ def _parse_index(body: bytes, header: Any, path: str | None) -> CatalogueIndex:
         stripes_range=ByteRange(stripes_start, stripes_start + header.stripes_bytes),
         pages_starts=pages_stops - np.maximum(pages_lengths, 0),
         pages_lengths=pages_lengths,
+        left_out_pages_bytes=left_out_pages_bytes,
     )
 
 
@@ -327,7 +333,14 @@ class PackedSidecar(Struct, frozen=True, kw_only=True):
     blooms: tuple[PackedBloom, ...] = ()
     """Bloom filters of the Parquet file, as far as they are packed."""
     pages: bytes | memoryview | None = None
-    """What a ``_pages`` would hold; empty where that is of no use, None where nobody looked."""
+    """What a ``_pages`` would hold; empty where that is of no use, None where nobody looked, or it is left out."""
+    left_out_pages_bytes: int = 0
+    """Bytes of what is left out of it, as too much; else 0."""
+
+    @property
+    def are_pages_unknown(self) -> bool:
+        """Whether nobody looked where the pages lie."""
+        return self.pages is None and not self.left_out_pages_bytes
 
 
 def encode_catalogue(entries: Sequence[PackedSidecar]) -> bytes:
@@ -401,7 +414,7 @@ def _encode_index(entries: Sequence[PackedSidecar], block_counts: Sequence[int],
         [len(entry.sidecar) for entry in entries],
         *([len(text) for text in of_kind] for of_kind in texts),
         [entry.has_pages | number << 1 for entry, number in zip(entries, _column_lists(entries), strict=True)],
-        [_NOT_LOOKED if entry.pages is None else len(entry.pages) for entry in entries],
+        [_pages_number(entry) for entry in entries],
         block_counts,
     ]
     parts = [
@@ -412,6 +425,12 @@ def _encode_index(entries: Sequence[PackedSidecar], block_counts: Sequence[int],
         *(text for of_kind in texts for text in of_kind),
     ]
     return b"".join(parts)
+
+
+def _pages_number(entry: PackedSidecar) -> int:
+    if entry.pages is not None:
+        return len(entry.pages)
+    return _NOT_LOOKED if entry.are_pages_unknown else _LEFT_OUT + entry.left_out_pages_bytes
 
 
 def _column_lists(entries: Sequence[PackedSidecar]) -> list[int]:

@@ -43,7 +43,7 @@ from coldparquet.storage.checksums import WholeObjectCheck
 from coldparquet.storage.requests import RangeRequest, is_lasting_etag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import IO
 
     from coldparquet.catalog.packed import CatalogueFile
@@ -256,8 +256,32 @@ _REMEDY = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimsOfPages:
+    """Bounds of the pages of a Parquet file, by which readers leave pages out."""
+
+    source: str
+    """Name of the file that holds them."""
+    pages: PartitionPages
+    sidecar: Sidecar
+    """What they were checked against; that of a catalogue may have key columns behind those of the file."""
+    remedy: str | None = None
+    """How that file is written anew; None where the sidecar is written with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    """A claim that values break."""
+
+    kind: str
+    message: str
+    field: str | None
+    """Field of the sidecar."""
+    remedy: str = _REMEDY
+
+
 def check_values(
-    sidecar: Sidecar, pages: PartitionPages | None, read_at: Callable[[int, int], bytes], *, path: str
+    sidecar: Sidecar, pages: Sequence[ClaimsOfPages], read_at: Callable[[int, int], bytes], *, path: str
 ) -> list[Finding]:
     """Decode every column chunk, with the checksums of its pages, and compare its values with what is claimed of them.
 
@@ -273,7 +297,7 @@ def check_values(
         except UnsupportedError as error:
             findings.append(replace(finding_of_error(error), severity="warning", column=sidecar.column(column).name))
             continue
-        problems: dict[tuple[str, str, str | None], list[int]] = {}
+        problems: dict[_Broken, list[int]] = {}
         for row_group in np.flatnonzero(sidecar.row_counts).tolist():
             try:
                 values = _decode(sidecar, column, row_group, read_at, path=path)
@@ -283,20 +307,20 @@ def check_values(
                 continue
             found = list(claims.problems(row_group, values))
             if blooms.denied_values(row_group, values):
-                found.append(("BloomMismatch", "its bloom filter denies values that are there", None))
-            for kind, message, named in found:
-                problems.setdefault((kind, message, named), []).append(row_group)
+                found.append(_Broken("BloomMismatch", "its bloom filter denies values that are there", None))
+            for broken in found:
+                problems.setdefault(broken, []).append(row_group)
         findings += [
             Finding(
                 severity="error",
-                kind=kind,
-                message=f"column {claims.field.name!r}: {message}",
-                remedy=_REMEDY,
+                kind=broken.kind,
+                message=f"column {claims.field.name!r}: {broken.message}",
+                remedy=broken.remedy,
                 column=claims.field.name,
                 row_groups=tuple(row_groups),
-                field=field,
+                field=broken.field,
             )
-            for (kind, message, field), row_groups in problems.items()
+            for broken, row_groups in problems.items()
         ]
     return findings
 
@@ -362,24 +386,25 @@ class _ColumnClaims:
 
     field: BoundField
     exact: ExactBounds
-    of_pages: PageStatistics | None
+    of_pages: Mapping[ClaimsOfPages, PageStatistics]
     is_sorted: bool
     """Whether it is the designated timestamp."""
 
     @classmethod
-    def of(cls, sidecar: Sidecar, column: int, pages: PartitionPages | None) -> _ColumnClaims:
+    def of(cls, sidecar: Sidecar, column: int, pages: Sequence[ClaimsOfPages]) -> _ColumnClaims:
         field = BoundField(name=sidecar.column(column).name, index=column, type=sidecar.column_type(column))
         places: dict[int, int | None] = {column: column}
-        of_pages = None
-        if pages is not None:
-            of_pages = PageStatistics(
+        of_pages = {
+            claims: PageStatistics(
                 BoundIsNull(field),
-                sidecar=sidecar,
+                sidecar=claims.sidecar,
                 places=places,
-                pages=pages,
+                pages=claims.pages,
                 row_groups=np.arange(sidecar.row_group_count),
-                by_row_group=SidecarStatistics(sidecar, places),
+                by_row_group=SidecarStatistics(claims.sidecar, places),
             )
+            for claims in pages
+        }
         return cls(
             field=field,
             exact=exact_bounds(sidecar, column, field),
@@ -387,41 +412,45 @@ class _ColumnClaims:
             is_sorted=sidecar.designated_timestamp == column,
         )
 
-    def problems(self, row_group: int, values: Any) -> Iterator[tuple[str, str, str | None]]:
-        """Yield what is wrong in one row group: kind, message, field of the sidecar."""
+    def problems(self, row_group: int, values: Any) -> Iterator[_Broken]:
+        """Yield what is wrong in one row group."""
         facts = _Facts.of(values, self.field)
         exact = self.exact
         stated_nulls = int(exact.null_counts[row_group])
         if stated_nulls not in {-1, facts.null_count}:
             message = f"{facts.null_count:,} rows are NULL, {stated_nulls:,} by the sidecar"
-            yield "StatisticsMismatch", message, "NULL_COUNT"
+            yield _Broken("StatisticsMismatch", message, "NULL_COUNT")
         if exact.bounds is not None:
             outside = list(_outside(exact.bounds, row_group, facts, "the sidecar"))
             yield from outside or self._not_exact(row_group, facts)
-        if self.of_pages is not None:
-            yield from self._page_problems(self.of_pages, row_group, values)
+        for claims, of_pages in self.of_pages.items():
+            yield from self._page_problems(claims, of_pages, row_group, values)
         if self.is_sorted and compute.any(compute.less(values[1:], values[:-1])).as_py():
-            yield "UnsortedTimestamps", "the designated timestamp goes back within a row group", None
+            yield _Broken("UnsortedTimestamps", "the designated timestamp goes back within a row group", None)
 
-    def _not_exact(self, row_group: int, facts: _Facts) -> Iterator[tuple[str, str, str | None]]:
+    def _not_exact(self, row_group: int, facts: _Facts) -> Iterator[_Broken]:
         """Compare bounds that answer ``min`` and ``max`` with the values themselves."""
         marked = np.zeros(len(self.exact.null_counts), np.bool_)
         marked[row_group] = True
         if self.exact.least.is_known[row_group] and self.exact.least.best(marked) != facts.least:
-            yield "StatisticsMismatch", "the minimum is marked as exact, and no value has it", "MIN"
+            yield _Broken("StatisticsMismatch", "the minimum is marked as exact, and no value has it", "MIN")
         if self.exact.greatest.is_known[row_group] and self.exact.greatest.best(marked) != facts.greatest:
-            yield "StatisticsMismatch", "the maximum is marked as exact, and no value has it", "MAX"
+            yield _Broken("StatisticsMismatch", "the maximum is marked as exact, and no value has it", "MAX")
 
     def _page_problems(
-        self, of_pages: PageStatistics, row_group: int, values: Any
-    ) -> Iterator[tuple[str, str, str | None]]:
+        self, claims: ClaimsOfPages, of_pages: PageStatistics, row_group: int, values: Any
+    ) -> Iterator[_Broken]:
         bounds, segments = of_pages.bounds(self.field), of_pages.segments
         if bounds is None:
             return
         for segment in np.flatnonzero(segments.row_groups == row_group).tolist():
             start, stop = int(segments.starts[segment]), int(segments.stops[segment])
             facts = _Facts.of(values[start:stop], self.field)
-            yield from dict.fromkeys(_outside(bounds, segment, facts, "_pages"))
+            for broken in dict.fromkeys(_outside(bounds, segment, facts, claims.source)):
+                if claims.remedy is None:
+                    yield broken
+                else:
+                    yield replace(broken, kind="CatalogueDiffers", remedy=f"readers may miss rows: {claims.remedy}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -452,18 +481,18 @@ class _Facts:
         )
 
 
-def _outside(bounds: Bounds, unit: int, facts: _Facts, source: str) -> Iterator[tuple[str, str, str | None]]:
+def _outside(bounds: Bounds, unit: int, facts: _Facts, source: str) -> Iterator[_Broken]:
     """Yield the claims of one row group or page that its values break."""
     if facts.value_count and not bounds.may_hold_values[unit]:
-        yield "StatisticsMismatch", f"there are values where all rows are NULL by {source}", "NULL_COUNT"
+        yield _Broken("StatisticsMismatch", f"there are values where all rows are NULL by {source}", "NULL_COUNT")
     if facts.null_count and not bounds.may_hold_nulls[unit]:
-        yield "StatisticsMismatch", f"there are NULLs where none is by {source}", "NULL_COUNT"
+        yield _Broken("StatisticsMismatch", f"there are NULLs where none is by {source}", "NULL_COUNT")
     lower, upper = bounds.lower, bounds.upper
     if facts.least is not None and lower is not None and lower.known[unit] and lower.above(facts.least)[unit]:
-        yield "StatisticsMismatch", f"a value lies below the minimum of {source}", "MIN"
+        yield _Broken("StatisticsMismatch", f"a value lies below the minimum of {source}", "MIN")
     most = facts.greatest
     if most is not None and upper is not None and upper.known[unit] and not upper.at_or_above(most)[unit]:
-        yield "StatisticsMismatch", f"a value lies above the maximum of {source}", "MAX"
+        yield _Broken("StatisticsMismatch", f"a value lies above the maximum of {source}", "MAX")
 
 
 _PIECES_AT_ONCE = 4
@@ -482,7 +511,12 @@ class DeepCheck:
 
 
 async def check_data(
-    store: ObjectStore, location: PartitionLocation, check: PartitionCheck, *, packed_blooms: PartitionBlooms | None
+    store: ObjectStore,
+    location: PartitionLocation,
+    check: PartitionCheck,
+    *,
+    pages: Sequence[ClaimsOfPages],
+    packed_blooms: PartitionBlooms | None,
 ) -> DeepCheck:
     """Read a partition whole, into a temporary file, and compare everything with what is claimed of it.
 
@@ -499,7 +533,7 @@ async def check_data(
         def read_at(start: int, length_bytes: int) -> bytes:
             return os.pread(file.fileno(), length_bytes, start)
 
-        findings += await asyncio.to_thread(check_values, check.sidecar, check.pages, read_at, path=path)
+        findings += await asyncio.to_thread(check_values, check.sidecar, pages, read_at, path=path)
         if packed_blooms is not None and packed_blooms.are_asked(location, found_etag=info.etag):
             findings += await asyncio.to_thread(compare_packed_blooms, check.sidecar, packed_blooms, read_at)
     return DeepCheck(findings=tuple(findings), read_bytes=size_bytes, checksum=checksum)

@@ -36,8 +36,9 @@ from coldparquet.maintenance.packed_entries import (
     read_blooms,
     read_entry,
     read_entry_of_file,
-    read_pages,
     read_table_files_as_they_are,
+    with_pages,
+    without_pages,
 )
 from coldparquet.maintenance.parquet_metadata import ParquetMetadataWriter, WrittenParquetMetadata
 from coldparquet.pipelines.lakes import TableByTable, one_table
@@ -114,7 +115,7 @@ class PackReport:
     pages_bytes: int = 0
     """Bytes of what says where pages lie, in it."""
     left_out_pages_bytes: int = 0
-    """The same of the table, if it is not in it because it is more than an index takes."""
+    """The same of files of which it is not in it, because it is more than an index takes."""
     partitions: tuple[PackedPartition, ...] = ()
     """Oldest first."""
     reason: str | None = None
@@ -258,8 +259,8 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
     which finds no rows in a directory such as ``2024-03-01`` if it is given the table's.
 
     Requests: those that find the partitions (:func:`coldparquet.catalog.discovery.discover`); per Parquet partition 1 listing
-    and 1 or 2 for the sidecar, and where it has bloom filters 1 or few for those; 1 for the catalogue that is there and
-    1 to write, none if nothing is new. 1 for the ``_metadata`` that is there; if one is written, 1 or 2 for the footer of each
+    and 1 or 2 for the sidecar, and where it has bloom filters 1 or few for those; with ``index``, 1 for a page index that did not
+    come with the footer; 1 for the catalogue that is there and 1 to write, none if nothing is new. 1 for the ``_metadata`` that is there; if one is written, 1 or 2 for the footer of each
     partition, and 1 to write.
     """
     job = PackJob(bloom_limit_bytes=bloom_limit_bytes, index=index, parquet_metadata=parquet_metadata, dry_run=dry_run)
@@ -482,8 +483,8 @@ class _Packing:
             is_kept = found is not None
             if found is None:
                 found = await read_entry_of_file(location, listed, store=store, options=self._options)
-            if self._pages and isinstance(found, PackedSidecar) and found.pages is None:
-                found = replace(found, pages=await read_pages(location, found, store=store))
+            if self._pages and isinstance(found, PackedSidecar) and found.are_pages_unknown:
+                found = await with_pages(location, found, store=store)
             if is_kept:
                 return found
             if self._on_progress is not None:
@@ -505,12 +506,12 @@ class _Packing:
     ) -> PackReport:
         """Add the bloom filters, leave pages out that are too many, and write what is new."""
         pages_bytes = sum(len(one.pages or b"") for one in packed if isinstance(one, PackedSidecar))
-        has_pages = pages_bytes <= LIMIT_OF_PAGES_BYTES
-        if not has_pages:
-            packed = [replace(one, pages=None) if isinstance(one, PackedSidecar) else one for one in packed]
+        if pages_bytes > LIMIT_OF_PAGES_BYTES:
+            packed = [without_pages(one) if isinstance(one, PackedSidecar) else one for one in packed]
         all_bloom_bytes = sum(bloom_bytes(one) for one in packed if isinstance(one, PackedSidecar))
         has_blooms = 0 < all_bloom_bytes <= bloom_limit_bytes
         packed = await self._with_blooms(locations, packed) if has_blooms else _without_blooms(packed)
+        entries = [one for one in packed if isinstance(one, PackedSidecar)]
         partitions = tuple(_described(location, one) for location, one in zip(locations, packed, strict=True))
         report = PackReport(
             url=self._path,
@@ -518,10 +519,9 @@ class _Packing:
             partitions=partitions,
             bloom_bytes=all_bloom_bytes if has_blooms else 0,
             left_out_bloom_bytes=0 if has_blooms else all_bloom_bytes,
-            pages_bytes=pages_bytes if has_pages else 0,
-            left_out_pages_bytes=0 if has_pages else pages_bytes,
+            pages_bytes=sum(len(one.pages or b"") for one in entries),
+            left_out_pages_bytes=sum(one.left_out_pages_bytes for one in entries),
         )
-        entries = [one for one in packed if isinstance(one, PackedSidecar)]
         if not entries:
             return replace(
                 report, reason="there is nothing that can be packed: no sidecar, or no file that can be described"

@@ -92,8 +92,8 @@ async def read_blooms(
     return await asyncio.to_thread(_cut_out, sidecar, places, fetched)
 
 
-async def read_pages(location: PartitionLocation, packed: PackedSidecar, *, store: CachedStore) -> bytes | None:
-    """Read where the pages of a file lie; empty where that is of no use, None where they are not known or too many.
+async def with_pages(location: PartitionLocation, packed: PackedSidecar, *, store: CachedStore) -> PackedSidecar:
+    """Add where the pages of a file lie, unless they are too many; as it is if they cannot be read.
 
     Requests: 1 for the ``_pages`` beside the file, if there is one; else 1 for the page index, unless it came with the footer.
     A file without either is left alone: finding its pages takes reading most of it.
@@ -106,11 +106,11 @@ async def read_pages(location: PartitionLocation, packed: PackedSidecar, *, stor
             data = beside if beside and stated_etag(beside) == packed.data_etag else b""
         footer_bytes = sidecar.footer.parquet_footer_length + PARQUET_TAIL_BYTES
         if not data and page_index_range(sidecar).length_bytes > footer_bytes:
-            found = await read_page_index(store, location, sidecar, also_earlier=True)
-            if found.pages is not None and (np.diff(found.pages.first_page) > 1).any():
+            read = await read_page_index(store, location, sidecar, also_earlier=True)
+            if read.pages is not None and (np.diff(read.pages.first_page) > 1).any():
                 data = await asyncio.to_thread(
                     encode_pages_file,
-                    found.pages,
+                    read.pages,
                     chunk_places(sidecar),
                     parquet_size_bytes=packed.parquet_size_bytes,
                     etag=packed.data_etag or "",
@@ -118,8 +118,14 @@ async def read_pages(location: PartitionLocation, packed: PackedSidecar, *, stor
     except InternalError:
         raise
     except ColdParquetError:
-        return None
-    return data if len(data) <= LARGEST_PACKED_PAGES_BYTES else None
+        return packed
+    found = replace(packed, pages=data)
+    return found if len(data) <= LARGEST_PACKED_PAGES_BYTES else without_pages(found)
+
+
+def without_pages(packed: PackedSidecar) -> PackedSidecar:
+    """Leave out where the pages of a file lie, and note how many bytes that are, so that they are not read again."""
+    return replace(packed, pages=None, left_out_pages_bytes=len(packed.pages)) if packed.pages else packed
 
 
 def bloom_bytes(packed: PackedSidecar) -> int:
@@ -201,6 +207,7 @@ def kept_entries(
             has_pages=bool(index.has_pages[entry]),
             blooms=tuple(blooms.get(entry, ())),
             pages=None if (place := index.pages_range(location.name)) is None else data[place.start : place.stop],
+            left_out_pages_bytes=int(index.left_out_pages_bytes[entry]),
         )
         try:
             if not location.keys or describes_keys(parse_sidecar(packed.sidecar), location.keys):

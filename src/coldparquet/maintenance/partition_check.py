@@ -15,7 +15,7 @@ from coldparquet.catalog.discovery import (
 from coldparquet.catalog.findings import Finding, finding_of_error
 from coldparquet.catalog.hive_keys import with_key_columns
 from coldparquet.catalog.packed import CATALOGUE_FILE
-from coldparquet.catalog.pages import look_up_pages_file
+from coldparquet.catalog.pages import PAGES_FILE, look_up_pages_file
 from coldparquet.catalog.partition import look_up_sidecar, shorter_than_committed
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
 from coldparquet.concurrency import both
@@ -33,7 +33,7 @@ from coldparquet.format.page_index import parse_pages_file
 from coldparquet.format.pages import chunk_places
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar, verify_chain
-from coldparquet.maintenance.deep_check import check_data
+from coldparquet.maintenance.deep_check import ClaimsOfPages, check_data
 from coldparquet.maintenance.file_checks import check_partition
 from coldparquet.records import replace
 from coldparquet.storage.requests import RangeRequest
@@ -79,19 +79,26 @@ def compare_with_packed(sidecars: Sequence[Sidecar], entry: PackedEntry) -> tupl
     if packed.sidecar.footer.checksum not in {sidecar.footer.checksum for sidecar in sidecars}:
         message = f"its entry in {CATALOGUE_FILE}, by which readers plan, does not describe its Parquet file as the file and its sidecar do"
         return (Finding(severity="error", kind="CatalogueDiffers", message=message, remedy=remedy),)
+    return ()
+
+
+def parse_packed_pages(entry: PackedEntry) -> tuple[list[ClaimsOfPages], tuple[Finding, ...]]:
+    """Parse what the catalogue says of the pages of a partition; empty where it says nothing, or that cannot be used."""
+    packed = entry.lookup
+    if packed.sidecar is None or entry.pages is None:
+        return [], ()
     try:
-        if entry.pages is not None:
-            parse_pages_file(
-                entry.pages,
-                parquet_size_bytes=packed.sidecar.parquet_size_bytes,
-                etag=packed.data_etag,
-                places=chunk_places(packed.sidecar),
-                path=None,
-            )
+        pages = parse_pages_file(
+            entry.pages,
+            parquet_size_bytes=packed.sidecar.parquet_size_bytes,
+            etag=packed.data_etag,
+            places=chunk_places(packed.sidecar),
+            path=None,
+        )
     except (FormatError, UnsupportedError) as error:
         message = f"what {CATALOGUE_FILE} says of its pages is not used: {error.message}"
-        return (Finding(severity="warning", kind="CatalogueNotUsed", message=message, remedy=remedy),)
-    return ()
+        return [], (Finding(severity="warning", kind="CatalogueNotUsed", message=message, remedy=entry.remedy),)
+    return [ClaimsOfPages(CATALOGUE_FILE, pages, packed.sidecar, remedy=entry.remedy)], ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,14 +189,24 @@ class Verification:
             self.findings += self._file_problems(fetch)
             self._check = await asyncio.to_thread(self._check_metadata, fetch, sidecar, pages.data)
             self.findings += self._check.findings
+            claims: list[ClaimsOfPages] = []
             if self._packed is not None:
                 described = [] if lookup.sidecar is None else [lookup.sidecar]
                 if self._packed.is_elsewhere or not described:
                     described.append(await asyncio.to_thread(self._described, fetch))
-                self.findings += compare_with_packed(described, self._packed)
+                differences = compare_with_packed(described, self._packed)
+                self.findings += differences
+                if not differences:
+                    packed_claims, problems = await asyncio.to_thread(parse_packed_pages, self._packed)
+                    claims += packed_claims
+                    self.findings += problems
             if self._deep:
+                if self._check.pages is not None:
+                    claims.append(ClaimsOfPages(PAGES_FILE, self._check.pages, self._check.sidecar))
                 packed_blooms = None if self._packed is None else self._packed.blooms
-                self._data = await check_data(self._store, self._location, self._check, packed_blooms=packed_blooms)
+                self._data = await check_data(
+                    self._store, self._location, self._check, pages=claims, packed_blooms=packed_blooms
+                )
                 self.findings += self._data.findings
         except NotFoundError as error:
             self.findings.append(await self._what_lies_there(error) or self._what_stopped(error))
