@@ -383,7 +383,7 @@ async def test_a_file_that_cannot_be_described_is_a_failure_and_the_others_are_i
     assert left_out.is_unreadable
 
 
-async def test_nothing_is_written_below_the_root_of_cold_storage() -> None:
+async def test_nothing_is_written_below_the_root_of_cold_storage(caplog: pytest.LogCaptureFixture) -> None:
     data = file_of(1, 0)
     sidecar = encode_sidecar(sidecar_content_from_footer(parsed_footer(data)))
     objects = {
@@ -409,6 +409,9 @@ async def test_nothing_is_written_below_the_root_of_cold_storage() -> None:
     assert again.catalogue.action == "unchanged"
     async with cp.open_table("cold/trades~5", store=store, options=cp.ReadOptions(index="mine/wrong")) as table:
         assert "there is no index at mine/wrong" in " ".join((await table.scan().plan()).notes)
+        await table.refresh()
+        await table.refresh()
+    assert [record.message.partition(" at ")[0] for record in caplog.records] == ["there is no index"], "told once"
 
 
 async def test_a_dry_run_writes_nothing_and_says_how_large_it_would_be() -> None:

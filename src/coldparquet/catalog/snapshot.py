@@ -387,7 +387,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             by_name=by_name or bool(indexed),
         )
         warnings = (*damaged, *_alike(columns))
-        _warn(warnings, previous)
+        _warn((*warnings, *self._without_index(notes, file)), previous)
         return TableSnapshot(
             store=store,
             partitions=partitions,
@@ -405,7 +405,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             are_chosen=self._are_chosen,
             notes=(
                 *(discovery.notes if discovery else ()),
-                *catalogue.notes_about(locations),
+                *notes,
                 *warnings,
             ),
             requests=(
@@ -525,6 +525,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             known.get(location) or self._partition(location, store, catalogue, len(discovery.locations))
             for location in discovery.locations
         )
+        notes = catalogue.notes_about(discovery.locations)
+        _warn(self._without_index(notes, file), previous)
         columns = table_columns_of_metadata(files.metadata)
         timestamp_id = files.metadata.designated_timestamp
         return TableSnapshot(
@@ -540,9 +542,13 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             catalogue=catalogue,
             source=discovery.source,
             are_chosen=False,
-            notes=(*discovery.notes, *catalogue.notes_about(discovery.locations)),
+            notes=(*discovery.notes, *notes),
             requests=discovery.requests,
         )
+
+    def _without_index(self, notes: tuple[str, ...], file: CatalogueFile) -> tuple[str, ...]:
+        """Return the notes that say why the index that the user named is not used at all; none if it is, or none was named."""
+        return notes if self.index_path is not None and file.index is None else ()
 
 
 def _holds_other_files(error: ColdParquetError) -> bool:

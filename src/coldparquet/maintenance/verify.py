@@ -577,7 +577,7 @@ def _column_findings(metadata: TableMetadata | None, newest: Sidecar, described:
                 column=name,
                 message=f"column {name!r} is in {sidecar.path} and perhaps others, but not in the newest partition, whose columns"
                 " a table without _meta has",
-                remedy="open the table with ReadOptions(columns_from='all') to read it",
+                remedy="open the table with ReadOptions(columns_from='all') to read it; of a lake with an index it is read by default",
             )
             findings.setdefault((name, left_out.kind), left_out)
     return list(findings.values())
