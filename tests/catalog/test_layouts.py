@@ -208,6 +208,8 @@ async def test_keys_have_the_types_that_the_user_gives_them(tmp_path: Path) -> N
     days = write_directory(tmp_path / "days", {"2024-03-01/data.parquet": parquet(x=[1])})
     with pytest.raises(cp.errors.InvalidInputError, match="to 'zip', and the paths of this table state no key"):
         await cp.open_table(days, options=cp.ReadOptions(keys={"zip": "text"}))
+    async with cp.open_table(f"{url}/{names[0]}/a.parquet", options=cp.ReadOptions(keys={"zip": "text"})) as table:
+        assert await table.scan().count() == 1
     for nonsense in ("zip=text", {"zip": "string"}, {1: "text"}, ["text"], None):
         with pytest.raises(cp.errors.InvalidInputError, match=r"ReadOptions\.keys is"):
             cp.ReadOptions(keys=nonsense)  # type: ignore[arg-type]

@@ -370,7 +370,8 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                     self._look_up_pages(page_files, partitions[-1].location, known_by),
                 ),
             )
-        refuse_unknown_keys(self.path, [key.name for key in locations[-1].keys], self.options.keys)
+        if not self.named:  # one file, or one partition, has no keys, whatever its path states
+            refuse_unknown_keys(self.path, [key.name for key in locations[-1].keys], self.options.keys)
         for partition in partitions if looks else ():
             partition.note_what_sidecar_describes(store.versions)
             page_files.note_what_they_describe(partition.location)
