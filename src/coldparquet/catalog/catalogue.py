@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from coldparquet.catalog.packed import CatalogueFile
     from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.format.sidecar import Sidecar
+    from coldparquet.ranges import ByteRange
     from coldparquet.storage.cache import CachedStore
 
 
@@ -139,10 +140,13 @@ class Catalogue:
             return {}
         return await read_entries(self.file, self.file.index, wanted, store=self._store)
 
+    def pages_range(self, name: str) -> ByteRange | None:
+        """Return where the pages of a partition lie in it, which may be those of another version; None where it does not say."""
+        return None if self.file.index is None else self.file.index.pages_range(name)
+
     async def pages_of(self, names: Iterable[str]) -> dict[str, bytes]:
         """Read what the catalogue says of the pages of partitions; those of which it says nothing are omitted. Few requests."""
-        index = self.file.index
-        places = {} if index is None else {name: index.pages_range(name) for name in names}
+        places = {name: self.pages_range(name) for name in names}
         wanted = {name: place for name, place in places.items() if place is not None and place.length_bytes}
         found = await read_ranges(self.file, list(wanted.values()), store=self._store)
         return {name: bytes(data) for name, data in zip(wanted, found, strict=True)}

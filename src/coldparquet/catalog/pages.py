@@ -262,8 +262,7 @@ class PageFiles:
 
     def may_be_packed(self, location: PartitionLocation) -> bool:
         """Tell whether the index says something of the pages of a partition, of which it may know another version."""
-        index = None if self._catalogue is None else self._catalogue.file.index
-        return index is not None and index.pages_range(location.name) is not None
+        return self._catalogue is not None and self._catalogue.pages_range(location.name) is not None
 
     def packed_bytes(self, location: PartitionLocation) -> int | None:
         """Return how many bytes the index has of a file's pages: 0 where they are of no use; None where it does not say."""
@@ -272,9 +271,9 @@ class PageFiles:
 
     def _packed_range(self, location: PartitionLocation) -> ByteRange | None:
         catalogue = self._catalogue
-        if catalogue is None or catalogue.file.index is None or not catalogue.has_version_of(location):
+        if catalogue is None or not catalogue.has_version_of(location):
             return None
-        return catalogue.file.index.pages_range(location.name)
+        return catalogue.pages_range(location.name)
 
     async def look_up(self, location: PartitionLocation, *, heads: DataObjects | None = None) -> None:
         """Fetch the ``_pages`` of a partition ahead of :meth:`pages_of`. 1 request, the first time.
@@ -361,7 +360,8 @@ class PageFiles:
         """Return the known pages of some chunks of a partition.
 
         Requests: none where its ``_pages`` was fetched before and exists. Otherwise 1 for those in the index, or, if that says
-        nothing, for the ``_pages``, unless the table is known to have no such files. Where there is none, 1 for the page index of the Parquet file.
+        nothing, for the ``_pages``, unless the table is known to have no such files. Where there is none, 1 for the page index of
+        the Parquet file.
         """
         notes: tuple[str, ...] = ()
         packed_bytes = self.packed_bytes(location)

@@ -260,8 +260,8 @@ async def pack_table(  # noqa: PLR0913 - what can be told is told by name
 
     Requests: those that find the partitions (:func:`coldparquet.catalog.discovery.discover`); per Parquet partition 1 listing
     and 1 or 2 for the sidecar, and where it has bloom filters 1 or few for those; with ``index``, 1 for a page index that did not
-    come with the footer; 1 for the catalogue that is there and 1 to write, none if nothing is new. 1 for the ``_metadata`` that is there; if one is written, 1 or 2 for the footer of each
-    partition, and 1 to write.
+    come with the footer; 1 for the catalogue that is there and 1 to write, none if nothing is new. 1 for the ``_metadata`` that is
+    there; if one is written, 1 or 2 for the footer of each partition, and 1 to write.
     """
     job = PackJob(bloom_limit_bytes=bloom_limit_bytes, index=index, parquet_metadata=parquet_metadata, dry_run=dry_run)
     async with one_table(Place(url, storage_options, store_options, store), options) as table:

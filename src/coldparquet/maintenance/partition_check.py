@@ -196,7 +196,7 @@ class Verification:
                     described.append(await asyncio.to_thread(self._described, fetch))
                 differences = compare_with_packed(described, self._packed)
                 self.findings += differences
-                if not differences:
+                if not differences and self._packed.pages is not None:
                     packed_claims, problems = await asyncio.to_thread(parse_packed_pages, self._packed)
                     claims += packed_claims
                     self.findings += problems

@@ -112,7 +112,7 @@ def path_beside(url: str, store: ObjectStore, table_url: str | None) -> str:
     path = s3_path(url) if s3_path(table_url) is not None else None
     if path is None:
         raise InvalidInputError(
-            f"an index at another place needs both, table and index, on S3, such as s3://mine/indexes/events; this table is in"
+            "an index at another place needs both, table and index, on S3, such as s3://mine/indexes/events; this table is in"
             f" {store.label}",
             kind="BadUrl",
         )
