@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coldparquet.errors import InternalError
+from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.pages import PageBounds, PartitionPages
 from coldparquet.format.parquet_schema import MAX_LEVEL
 from coldparquet.format.sidecar_layout import PhysicalType, Repetition
@@ -226,17 +226,20 @@ def stored_of(plain: Sequence[Any], number: int, columns: Mapping[int, TableColu
         ]:
             if not (0 <= rep <= MAX_LEVEL and 0 <= def_ <= MAX_LEVEL and 0 <= fixed_byte_length < 1 << 31):
                 raise damaged_piece("a column is nested too deep, or too wide")
-            return StoredColumn.in_parquet(
-                number,
-                name=name,
-                type_code=type_code,
-                physical_type=PhysicalType(physical_type),
-                fixed_byte_length=fixed_byte_length,
-                repetition=Repetition(repetition),
-                max_rep_level=rep,
-                max_def_level=def_,
-                annotation=annotation,
-            )
+            try:
+                return StoredColumn.in_parquet(
+                    number,
+                    name=name,
+                    type_code=type_code,
+                    physical_type=PhysicalType(physical_type),
+                    fixed_byte_length=fixed_byte_length,
+                    repetition=Repetition(repetition),
+                    max_rep_level=rep,
+                    max_def_level=def_,
+                    annotation=annotation,
+                )
+            except UnsupportedError as error:  # such a column is never read, so no piece has it
+                raise damaged_piece(f"a stored column has an impossible type: {error.message}") from error
     raise damaged_piece("a stored column has other fields")
 
 
