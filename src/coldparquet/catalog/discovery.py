@@ -54,7 +54,7 @@ from coldparquet.format.partition_names import (
 )
 from coldparquet.format.partition_records import partition_ranges
 from coldparquet.plan.model import MetadataRequest
-from coldparquet.plan.prune import misplaced_times, stated_times_ns
+from coldparquet.plan.prune import misplaced_times, stated_time_range_ns
 from coldparquet.records import replace
 from coldparquet.storage.log import metadata_requests, note_metadata
 from coldparquet.storage.requests import Listing
@@ -551,8 +551,7 @@ def refuse_overlaps(locations: Sequence[PartitionLocation], sidecars: Sequence[S
     for position, (location, sidecar) in enumerate(zip(locations, sidecars, strict=True)):
         if sidecar is None or sidecar.designated_timestamp is None:
             continue
-        borders = np.array([0, sidecar.row_group_count])
-        [stated] = stated_times_ns(sidecar, sidecar.designated_timestamp, borders)
+        stated = stated_time_range_ns(sidecar, sidecar.designated_timestamp)
         stop_ns = min([_directory_of(location).stop_ns, *starts_ns[position + 1 : position + 2]])
         found = misplaced_times(stated, (starts_ns[position], stop_ns))
         if found is not None:

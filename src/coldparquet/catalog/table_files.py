@@ -361,8 +361,8 @@ PARQUET_METADATA_FILE = "_metadata"
 """The footers of all files in one, as Arrow, Dask and Spark name it; see `coldparquet.maintenance.parquet_metadata`."""
 
 
-class PartitionLocation(Struct, frozen=True, kw_only=True):
-    """The place of a partition, and what is known of it without a request."""
+class PartitionLocation(Struct, frozen=True, kw_only=True, gc=False):
+    """The place of a partition, and what is known of it without a request. The garbage collector need not look at it."""
 
     name: str
     """Directory name, such as ``2024-03-01.12``."""

@@ -207,8 +207,13 @@ def most_expanded_bytes(memory_limit_bytes: int) -> int:
 
 
 def to_batches(table: pa.Table, *, batch_rows: int) -> list[pa.RecordBatch]:
-    """Split a table without copying."""
-    return [batch for batch in table.to_batches(max_chunksize=batch_rows) if batch.num_rows]
+    """Split a table without copying, and without giving Python's lock away, which pyarrow does for each batch."""
+    columns = table.columns
+    if not columns or any(column.num_chunks != 1 for column in columns):
+        return [batch for batch in table.to_batches(max_chunksize=batch_rows) if batch.num_rows]
+    arrays: list[Any] = [column.chunk(0) for column in columns]
+    whole = pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+    return [whole.slice(start, batch_rows) for start in range(0, whole.num_rows, batch_rows)]
 
 
 def plain_columns(columns: Iterable[TableColumn], text: TextAs) -> frozenset[str]:

@@ -45,7 +45,7 @@ from coldparquet.decode.filter import filter_rows
 from coldparquet.decode.parquet_reader import ChunkLabel, read_columns
 from coldparquet.decode.virtual_file import CODECS, leaf_of, one_column_file
 from coldparquet.errors import InternalError, UnsupportedError
-from coldparquet.format.page_headers import PageType, count_values, first_page, iterate_pages
+from coldparquet.format.page_headers import ChunkPages, PageType, count_values, first_page, iterate_pages
 from coldparquet.format.parquet_schema import LeafSpec, note_of_levels
 from coldparquet.format.parquet_thrift import DataPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Codec, Encoding, PhysicalType
@@ -234,6 +234,8 @@ class FetchedColumns:
         self._codecs: list[int] = read.chunks["codec"].tolist()
         self._width = read.columns_per_row_group
         self._row_groups = read.by_row_group
+        self._chunk_pages: dict[int, ChunkPages] = {}
+        """By position, as far as a check has asked for them."""
         self.labels = [
             ChunkLabel(path=read.data.path, row_group=read.row_group, columns=(column.name,))
             for column in self._columns
@@ -469,8 +471,12 @@ class FetchedColumns:
         [selected] = select_rows([lists], positions, held_rows=rows.row_count)
         return selected
 
-    def _pages(self, column: VirtualColumn) -> bytes:
-        return self._bytes[column.start : column.start + column.length_bytes].tobytes()
+    def _pages(self, column: VirtualColumn) -> ChunkPages:
+        pages = self._chunk_pages.get(column.position)
+        if pages is None:
+            content = self._bytes[column.start : column.start + column.length_bytes]
+            pages = self._chunk_pages[column.position] = ChunkPages(content)
+        return pages
 
     def _pieces(self, position: int) -> list[bytes]:
         read = self._read

@@ -28,7 +28,7 @@ from coldparquet.decode.arrow import DICTIONARY_TYPE, byte_strings_to_arrow, com
 from coldparquet.decode.parquet_reader import check_values, read_columns
 from coldparquet.decode.virtual_file import CODECS, one_column_file
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.page_headers import Page, PageType, parse_pages
+from coldparquet.format.page_headers import ChunkPages, Page, PageType
 from coldparquet.format.parquet_schema import LeafSpec
 from coldparquet.format.parquet_thrift import DataPageHeader, DictionaryPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Encoding, PhysicalType
@@ -65,9 +65,9 @@ class DictionaryParts(Struct, frozen=True, kw_only=True):
         return count_rows(self.index_pages) + count_rows(self.text_pages)
 
 
-def take_apart(pages: bytes, codec: int) -> DictionaryParts | None:
+def take_apart(pages: ChunkPages, codec: int) -> DictionaryParts | None:
     """Classify the pages of a chunk by content."""
-    found = parse_pages(pages)
+    found = pages.headers
     if not found:
         return None
     dictionary = found[0] if found[0].header.type == PageType.DICTIONARY else None
@@ -201,7 +201,7 @@ _TEXT = LogicalType(kind=LogicalKind.STRING)
 
 
 def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do not say themselves
-    pages: bytes,
+    pages: ChunkPages,
     *,
     codec: int,
     created_by: str | None,
@@ -216,7 +216,7 @@ def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do n
     if parts is None or parts.row_count != row_count:
         return None
     chunk = _Chunk(
-        content=memoryview(pages),
+        content=pages.content,
         codec=codec,
         created_by=created_by,
         max_def_level=max_def_level,
@@ -234,13 +234,13 @@ def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do n
     return decoded if len(arrays) == 1 else decoded.unify_dictionaries()
 
 
-def longest_text(pages: bytes, *, codec: int, label: ChunkLabel, check_page_checksums: bool) -> int:
+def longest_text(pages: ChunkPages, *, codec: int, label: ChunkLabel, check_page_checksums: bool) -> int:
     """Return the length of the longest string in the dictionary of a flat text chunk."""
     parts = take_apart(pages, codec)
     if parts is None or parts.dictionary is None:
         return 0
     chunk = _Chunk(
-        content=memoryview(pages),
+        content=pages.content,
         codec=codec,
         created_by=None,
         max_def_level=0,
@@ -255,7 +255,7 @@ def longest_text(pages: bytes, *, codec: int, label: ChunkLabel, check_page_chec
 
 
 def dictionary_value_bytes(  # noqa: PLR0913 - a chunk, and what its pages do not say themselves
-    pages: bytes, *, codec: int, value_count: int, levels: LeafSpec, label: ChunkLabel, enough_bytes: int
+    pages: ChunkPages, *, codec: int, value_count: int, levels: LeafSpec, label: ChunkLabel, enough_bytes: int
 ) -> int:
     """Return the size of a chunk's byte strings that are stored as indices into a dictionary.
 
@@ -267,7 +267,7 @@ def dictionary_value_bytes(  # noqa: PLR0913 - a chunk, and what its pages do no
     if (parts.dictionary.header.uncompressed_page_size or 0) * value_count <= enough_bytes:
         return 0
     chunk = _Chunk(
-        content=memoryview(pages),
+        content=pages.content,
         codec=codec,
         created_by=None,
         max_def_level=levels.max_def_level,
@@ -454,13 +454,13 @@ _LARGEST_SEARCHED_BYTES = 1 << 20
 """Longer dictionaries are decoded in parts: searching them, after another decompression, would take too long."""
 
 
-def distinct_entries(pages: bytes, codec: int, *, row_count: int, created_by: str | None = None) -> int | None:
+def distinct_entries(pages: ChunkPages, codec: int, *, row_count: int, created_by: str | None = None) -> int | None:
     """Return the number of entries in a flat text chunk's dictionary if pyarrow may read it itself."""
     parts = take_apart(pages, codec)
     if parts is None or parts.dictionary is None or parts.text_pages or parts.row_count != row_count:
         return None
     may_repeat = not created_by or "QuestDB" in created_by
-    if may_repeat and _may_have_empty_entry(pages, parts.dictionary, codec):
+    if may_repeat and _may_have_empty_entry(pages.content, parts.dictionary, codec):
         return None
     return count_entries(parts.dictionary)
 
@@ -481,8 +481,8 @@ def is_as_stored(
     return True
 
 
-def _may_have_empty_entry(pages: bytes, dictionary: Page, codec: int) -> bool:
-    body = memoryview(pages)[dictionary.body_start : dictionary.stop]
+def _may_have_empty_entry(pages: memoryview, dictionary: Page, codec: int) -> bool:
+    body = pages[dictionary.body_start : dictionary.stop]
     size_bytes = dictionary.header.uncompressed_page_size or 0
     if size_bytes > _LARGEST_SEARCHED_BYTES:
         return True

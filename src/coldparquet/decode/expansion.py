@@ -11,7 +11,7 @@ from coldparquet.decode.dictionaries import SEPARABLE_CODECS, count_rows, page_e
 from coldparquet.decode.parquet_reader import read_columns
 from coldparquet.decode.virtual_file import CODECS, one_column_file
 from coldparquet.errors import BudgetExceededError, FormatError, UnsupportedError
-from coldparquet.format.page_headers import PageType, parse_pages
+from coldparquet.format.page_headers import PageType
 from coldparquet.format.parquet_schema import LeafSpec
 from coldparquet.format.parquet_thrift import DataPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Encoding, PhysicalType
@@ -19,7 +19,7 @@ from coldparquet.options import MIB
 
 if TYPE_CHECKING:
     from coldparquet.decode.parquet_reader import ChunkLabel
-    from coldparquet.format.page_headers import Page
+    from coldparquet.format.page_headers import ChunkPages, Page
 
 _LARGEST_USUAL_RATIO = 256
 """Ordinary pages decompress to 2 to 100 times their bytes."""
@@ -44,26 +44,31 @@ def is_boundless(codec: int) -> bool:
     return CODECS[codec] in {"gzip", "brotli", "zstd"}
 
 
-def check_decompressed_size(pages: bytes, most_bytes: int, label: ChunkLabel, *, row_count: int) -> None:
+def check_decompressed_size(pages: ChunkPages, most_bytes: int, label: ChunkLabel, *, row_count: int) -> None:
     """Refuse a chunk that would decompress to more than the memory limit and far more than ordinary ones."""
-    size_bytes = sum(max(page.header.uncompressed_page_size or 0, 0) for page in parse_pages(pages) or [])
-    check_size(
-        size_bytes,
-        most_bytes,
-        label,
-        usual_bytes=max(_LARGEST_USUAL_RATIO * len(pages), _WIDEST_NUMBER_BYTES * row_count),
-        claim=f"pages of {len(pages):,} bytes say that they decompress to {size_bytes:,}",
-    )
+    size_bytes = sum(max(page.header.uncompressed_page_size or 0, 0) for page in pages.headers or [])
+    claim = "pages of {:,} bytes say that they decompress to {:,}"
+    _check_chunk_size(claim, pages, size_bytes, most_bytes, label, row_count=row_count)
 
 
-def check_decoded_size(pages: bytes, size_bytes: int, most_bytes: int, label: ChunkLabel, *, row_count: int) -> None:
+def check_decoded_size(
+    pages: ChunkPages, size_bytes: int, most_bytes: int, label: ChunkLabel, *, row_count: int
+) -> None:
     """Refuse a chunk whose values take more than the memory limit and far more than those of ordinary ones."""
+    claim = "the values of pages of {:,} bytes take {:,}"
+    _check_chunk_size(claim, pages, size_bytes, most_bytes, label, row_count=row_count)
+
+
+def _check_chunk_size(  # noqa: PLR0913 - the claim, and all it is about
+    claim: str, pages: ChunkPages, size_bytes: int, most_bytes: int, label: ChunkLabel, *, row_count: int
+) -> None:
+    length_bytes = len(pages.content)
     check_size(
         size_bytes,
         most_bytes,
         label,
-        usual_bytes=max(_LARGEST_USUAL_RATIO * len(pages), _WIDEST_NUMBER_BYTES * row_count),
-        claim=f"the values of pages of {len(pages):,} bytes take {size_bytes:,}",
+        usual_bytes=max(_LARGEST_USUAL_RATIO * length_bytes, _WIDEST_NUMBER_BYTES * row_count),
+        claim=claim.format(length_bytes, size_bytes),
     )
 
 
@@ -94,20 +99,20 @@ def check_size(size_bytes: int, most_bytes: int, label: ChunkLabel | None, *, us
     )
 
 
-def delta_text_bytes(pages: bytes, *, codec: int, leaf: LeafSpec, label: ChunkLabel, enough_bytes: int) -> int:
+def delta_text_bytes(pages: ChunkPages, *, codec: int, leaf: LeafSpec, label: ChunkLabel, enough_bytes: int) -> int:
     """Return the size of delta-encoded byte strings, each of which repeats a prefix of the previous one."""
-    found = [page for page in parse_pages(pages) or [] if page_encoding(page) == Encoding.DELTA_BYTE_ARRAY]
+    found = [page for page in pages.headers or [] if page_encoding(page) == Encoding.DELTA_BYTE_ARRAY]
     # No string is longer than all bytes of its page.
     if sum(count_rows([page]) * (page.header.uncompressed_page_size or 0) for page in found) <= enough_bytes:
         return 0
     try:
-        size_bytes = sum(_delta_page_bytes(pages, page, codec, leaf, label) for page in found)
+        size_bytes = sum(_delta_page_bytes(pages.content, page, codec, leaf, label) for page in found)
     except (pa.ArrowException, OSError, FormatError, UnsupportedError, IndexError):
         return 0
     return size_bytes if size_bytes > enough_bytes else 0
 
 
-def _delta_page_bytes(pages: bytes, page: Page, codec: int, leaf: LeafSpec, label: ChunkLabel) -> int:
+def _delta_page_bytes(pages: memoryview, page: Page, codec: int, leaf: LeafSpec, label: ChunkLabel) -> int:
     """Sum the prefix lengths, which come first in the page as numbers, and the bytes of the page itself."""
     values = _values_of(pages, page, codec, leaf)
     # The sizes of a block and its parts come first, then the count of the numbers, in seven bits per byte.
@@ -141,7 +146,7 @@ def _delta_page_bytes(pages: bytes, page: Page, codec: int, leaf: LeafSpec, labe
     return (compute.sum(decoded).as_py() or 0) + len(values)
 
 
-def _values_of(pages: bytes, page: Page, codec: int, leaf: LeafSpec) -> bytes:
+def _values_of(pages: memoryview, page: Page, codec: int, leaf: LeafSpec) -> memoryview:
     """Return the values of a data page, decompressed and without their levels."""
     body, size_bytes = pages[page.body_start : page.stop], page.header.uncompressed_page_size or 0
     v2 = page.header.data_page_header_v2
@@ -155,8 +160,8 @@ def _values_of(pages: bytes, page: Page, codec: int, leaf: LeafSpec) -> bytes:
     return values
 
 
-def _decompressed(body: bytes, size_bytes: int, codec: int) -> bytes:
+def _decompressed(body: memoryview, size_bytes: int, codec: int) -> memoryview:
     name: Any = CODECS[codec]  # the stubs list Arrow's names
     if name not in SEPARABLE_CODECS:
         raise UnsupportedError(f"pages in {name} cannot be decompressed by themselves")
-    return body if codec == 0 else pa.decompress(body, size_bytes, codec=name, asbytes=True)
+    return body if codec == 0 else memoryview(pa.decompress(body, size_bytes, codec=name, asbytes=True))

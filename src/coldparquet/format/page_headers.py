@@ -16,6 +16,7 @@ version 1 may even begin within a row, so such chunks stay unknown.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,18 @@ def parse_pages(chunk: bytes) -> list[Page] | None:
     pages = parse_page_run(chunk, limit=len(chunk))
     stop = pages[-1].stop if pages else 0
     return pages if stop == len(chunk) and len(pages) <= MAX_PAGES else None
+
+
+class ChunkPages:
+    """The fetched pages of a chunk. Several checks ask for their headers, which are parsed once."""
+
+    def __init__(self, content: bytes | memoryview) -> None:
+        self.content = memoryview(content)
+
+    @cached_property
+    def headers(self) -> list[Page] | None:
+        """What :func:`parse_pages` finds."""
+        return parse_pages(bytes(self.content))
 
 
 def parse_page_run(content: bytes, *, limit: int) -> list[Page]:

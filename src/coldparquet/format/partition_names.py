@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import re
 from calendar import isleap, monthrange
-from dataclasses import dataclass
 from datetime import date
 from enum import IntEnum
 from functools import lru_cache
@@ -139,9 +138,8 @@ _FINEST_FIRST = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionDirectory:
-    """The parsed name of a partition directory."""
+class PartitionDirectory(Struct, frozen=True, kw_only=True, gc=False):
+    """The parsed name of a partition directory. A table has thousands, which the garbage collector need not look at."""
 
     base_name: str
     """The name without its version."""

@@ -51,8 +51,8 @@ _REPETITIONS, _PHYSICAL_TYPES = tuple(layout.Repetition), tuple(layout.PhysicalT
 """Enum members by number, from 0: for a thousand columns, calling the enums would take a millisecond."""
 
 
-class ColumnDescriptor(Struct, frozen=True, kw_only=True):
-    """One leaf column of the Parquet file."""
+class ColumnDescriptor(Struct, frozen=True, kw_only=True, gc=False):
+    """One leaf column of the Parquet file. Files have thousands, which the garbage collector need not look at."""
 
     index: int
     """Position among the columns, which is also its position in every row group."""

@@ -20,7 +20,7 @@ from coldparquet.format.sidecar_from_footer import sidecar_content_from_footer
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.maintenance.advice import advise
 from coldparquet.maintenance.sidecar_comparison import compare_sidecars
-from coldparquet.plan.prune import misplaced_times, stated_times_ns
+from coldparquet.plan.prune import misplaced_times, stated_time_range_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -258,7 +258,7 @@ def _compare_times(derived: Sidecar, time_range_ns: tuple[int, int] | None) -> I
     column = derived.designated_timestamp
     if time_range_ns is None or column is None:
         return
-    [stated] = stated_times_ns(derived, column, np.array([0, derived.row_group_count]))
+    stated = stated_time_range_ns(derived, column)
     found = misplaced_times(stated, time_range_ns)
     if found is not None:
         yield Finding(

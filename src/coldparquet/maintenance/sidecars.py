@@ -6,8 +6,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from coldparquet.catalog.discovery import NOT_IN_PARQUET, advice_for_misnamed
 from coldparquet.catalog.partition import Partition, look_up_sidecar, shorter_than_committed
 from coldparquet.catalog.table_files import DATA_FILE, SIDECAR_FILE
@@ -24,7 +22,7 @@ from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_writer import encode_sidecar
 from coldparquet.plan.coalescing import choose_coalescing
 from coldparquet.plan.model import StoreSpeed
-from coldparquet.plan.prune import misplaced_times, stated_times_ns
+from coldparquet.plan.prune import misplaced_times, stated_time_range_ns
 from coldparquet.records import replace
 from coldparquet.scan.evidence import fetch_bloom_ranges
 from coldparquet.storage.requests import is_written_after
@@ -241,6 +239,6 @@ def _misplaced(location: PartitionLocation, content: SidecarContent, encoded: by
     if directory is None or column is None:
         return ()
     sidecar = parse_sidecar(encoded)
-    [stated] = stated_times_ns(sidecar, column, np.array([0, sidecar.row_group_count]))
+    stated = stated_time_range_ns(sidecar, column)
     found = misplaced_times(stated, (directory.start_ns, directory.stop_ns))
     return () if found is None else (f"its rows are of {found}, {_MISPLACED}",)

@@ -11,6 +11,8 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from msgspec import structs
+
 from coldparquet.catalog.hive_keys import is_key_directory, key_as_data, key_from_data
 from coldparquet.catalog.other_layouts import is_parquet_name, refuse_inside_logged_table, refuse_logged_table
 from coldparquet.catalog.table_files import (
@@ -410,7 +412,7 @@ def location_as_data(location: PartitionLocation, table_path: str) -> dict[str, 
         "sidecar": None if location.sidecar_path is None else _below(location.sidecar_path, table_path),
         "is_listed": location.is_listed,
         "listed_size_bytes": location.listed_size_bytes,
-        "directory": None if directory is None else {**asdict(directory), "interval": interval},
+        "directory": None if directory is None else {**structs.asdict(directory), "interval": interval},
         "record": None if location.record is None else asdict(location.record),
         "keys": [key_as_data(key) for key in location.keys],
     }

@@ -288,11 +288,18 @@ def stated_times_ns(table: RowGroupTable, column: int, borders: IntArray) -> lis
     np.minimum.at(first, partition, lower.numbers[known].astype(np.int64))
     np.maximum.at(last, partition, upper.numbers[known].astype(np.int64))
     unit_ns = NANOSECONDS_PER_UNIT[type_.arrow.unit or "ns"]
-    is_stated = np.isin(np.arange(len(nothing)), partition).tolist()
+    is_stated = np.zeros(len(nothing), np.bool_)
+    is_stated[partition] = True
     return [
         (begin * unit_ns, end * unit_ns) if is_known else None
-        for begin, end, is_known in zip(first.tolist(), last.tolist(), is_stated, strict=True)
+        for begin, end, is_known in zip(first.tolist(), last.tolist(), is_stated.tolist(), strict=True)
     ]
+
+
+def stated_time_range_ns(table: RowGroupTable, column: int) -> StatedTimes | None:
+    """Return the first and last time of all rows, by the row groups that state both exactly."""
+    [stated] = stated_times_ns(table, column, np.array([0, len(table.blocks.first_words)]))
+    return stated
 
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1

@@ -16,7 +16,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
 from msgspec import Struct, field
 
 from coldparquet.catalog.hive_keys import stated_day_ns
@@ -26,7 +25,7 @@ from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, FormatError, NotFoundError, ObjectChangedError
 from coldparquet.plan.budget import has_budget
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
-from coldparquet.plan.prune import is_time_range, misplaced_times, stated_times_ns, timestamp_bounds
+from coldparquet.plan.prune import is_time_range, misplaced_times, stated_time_range_ns, timestamp_bounds
 from coldparquet.records import replace
 from coldparquet.scan.admission import archived_object, restore_or_refuse, skipped, wants_heads
 from coldparquet.scan.evidence import asked_ahead
@@ -453,7 +452,7 @@ def _times_asked_for(question: Question) -> tuple[int, int] | None:
         if lower is None or upper is None:
             continue
         try:
-            [stated] = stated_times_ns(sidecar, place, np.array([0, sidecar.row_group_count]))
+            stated = stated_time_range_ns(sidecar, place)
         except FormatError:
             return None  # an error of the questions that need this file
         if stated is not None and misplaced_times(stated, day) is None:

@@ -121,6 +121,8 @@ class BatchStream:
         """What is left of the current row group."""
         self._rows_in_hand = 0
         """Rows of the current row group, including those already delivered."""
+        self._encoded: list[int] = []
+        """Its columns that are to become plain strings, batch by batch."""
         self._finished_row_groups = 0
         self._consumed_row_groups = 0
         self._progress = asyncio.Event()
@@ -183,9 +185,10 @@ class BatchStream:
                     return None
                 self._batches.extend(to_batches(rows, batch_rows=self._planned.question.options.batch_rows))
                 self._rows_in_hand = rows.num_rows
-            if encoded := columns_to_expand(self._batches[0].schema, self._means.plain):
+                self._encoded = columns_to_expand(rows.schema, self._means.plain)
+            if self._encoded:
                 most_bytes = most_expanded_bytes(self._planned.question.options.memory_limit_bytes)
-                batch, left = await self._means.in_thread(first_expanded, self._batches[0], encoded, most_bytes)
+                batch, left = await self._means.in_thread(first_expanded, self._batches[0], self._encoded, most_bytes)
                 self._check_open()
                 self._batches.popleft()
                 if left is not None:

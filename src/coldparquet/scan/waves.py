@@ -20,7 +20,7 @@ from coldparquet.decode.arrow import mask_to_numpy, numbers_to_arrow, numbers_to
 from coldparquet.plan.bind import BoundField
 from coldparquet.plan.bounds import NumericSide
 from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
-from coldparquet.plan.prune import stated_times_ns
+from coldparquet.plan.prune import stated_time_range_ns
 from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.records import replace
 from coldparquet.scan.admission import admit
@@ -76,7 +76,7 @@ def _check_times(planned: PlannedScan) -> None:
         if known.metadata is not None and timestamp is not None:
             sidecar, place = known.metadata.sidecar, known.places[timestamp]
             if place is not None:
-                [stated] = stated_times_ns(sidecar, place, np.array([0, sidecar.row_group_count]))
+                stated = stated_time_range_ns(sidecar, place)
                 refuse_misplaced_times(known.partition, stated)
 
 
