@@ -26,7 +26,7 @@ def engine() -> Engine:
 
 
 def jobs(lake: str) -> list[Job]:
-    upkeep: list[Job] = [IndexJob(pages=True), CompactJob(purge=True)]
+    upkeep: list[Job] = [IndexJob(), CompactJob(purge=True)]
     if lake.startswith("s3://"):  # says what it would cost; without dry_run it is done
         upkeep.append(TierJob(storage_class_after=("90d=GLACIER_IR",), dry_run=True))
     return [*upkeep, VerifyJob()]

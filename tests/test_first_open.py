@@ -86,7 +86,7 @@ def heavy_of(imported: set[str]) -> list[str]:
 @pytest.fixture
 async def partition(tmp_path: Path) -> Path:
     directory = GOLDEN.copied_to(tmp_path / "bucket" / "db")
-    await index_table(directory)
+    await index_table(directory, pages=False, pack=False)
     return directory
 
 

@@ -46,7 +46,7 @@ async def _table(random: Random, planned_from: str, *, is_changed: bool = False)
         await store.put(f"t/{day}/data.parquet", data, overwrite=False)
         parts.append(_read(data))
     if planned_from != "footer":
-        await index_table("t", store=store, pages=planned_from == "pages")
+        await index_table("t", store=store, pages=planned_from == "pages", pack=False)
     if planned_from == "catalogue":
         await pack_table("t", store=store)
     rows = [row for part in parts for row in part.to_pylist()]
@@ -191,7 +191,7 @@ async def test_a_flat_column_named_like_a_leaf_is_another_column() -> None:
             assert table.schema.names == ["s", "s.y"]
             assert (await table.scan(["s.y"]).to_arrow()).to_pylist() == [{"s.y": 3}]
             assert (await table.scan().to_arrow()).to_pylist() == rows.to_pylist()
-        await index_table("t/one", store=store)
+        await index_table("t/one", store=store, pages=False, pack=False)
 
 
 async def test_a_designated_timestamp_behind_nested_columns() -> None:
@@ -251,7 +251,7 @@ async def test_nested_types_that_differ_are_united_by_name(name: str, is_indexed
             (root / day).mkdir(parents=True)
             pq.write_table(part, root / day / "data.parquet", row_group_size=1)
         if is_indexed:
-            await index_table(root)
+            await index_table(root, pages=False, pack=False)
         united = pa.concat_tables(parts, promote_options="permissive")
         by_duckdb = duckdb.read_parquet(f"{root}/*/data.parquet", union_by_name=True)
         async with cp.open_table(root, options=cp.ReadOptions(columns_from="all")) as table:

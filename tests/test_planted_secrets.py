@@ -147,7 +147,7 @@ async def read_everything(table: Table, seen: Seen) -> None:
 async def test_a_healthy_store(seen: Seen, server: ColdStoreServer, root: Path, tmp_path: Path) -> None:
     options = cp.StoreOptions(cache_directory=str(tmp_path / "cache"))
     for done in (
-        await index_table(TABLE, storage_options=keys(server), pages=True),
+        await index_table(TABLE, storage_options=keys(server), pages=True, pack=False),
         await pack_table(TABLE, storage_options=keys(server)),
         await verify_table(TABLE, storage_options=keys(server)),
     ):

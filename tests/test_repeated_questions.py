@@ -42,7 +42,7 @@ async def table_path(tmp_path: Path) -> Path:
     path = tmp_path / "served" / "bucket" / "trades"
     shutil.copytree(GOLDEN / TABLE / "table", path)
     set_moment(path, "0_converted")
-    await index_table(path)
+    await index_table(path, pages=False, pack=False)
     return path
 
 
@@ -168,7 +168,7 @@ async def days(tmp_path: Path) -> AsyncIterator[ColdStoreServer]:
     """Serve a table of days, without a ``_txn``, of which metadata cannot count ``price > 1``."""
     for day in DAYS:
         write_day(tmp_path, day, 0.0)
-    await index_table(tmp_path / "bucket" / "trades")
+    await index_table(tmp_path / "bucket" / "trades", pages=False, pack=False)
     with ColdStoreServer(tmp_path) as running:
         yield running
 
@@ -235,6 +235,19 @@ async def test_the_newest_partition_is_read_while_a_table_that_is_opened_anew_is
             assert await table.scan().count() == 100 * len(DAYS) + 1
 
 
+async def test_a_table_that_had_no_transaction_file_is_asked_for_one_only_where_the_listing_shows_it(
+    days: ColdStoreServer, tmp_path: Path
+) -> None:
+    for asked in ({"_txn", "_meta"}, set()):
+        days.reset()
+        async with cp.open_table(URL, storage_options=days.storage_options) as table:
+            assert await table.scan().count() == 100 * len(DAYS)
+        assert {served.path.rpartition("/")[2] for served in days.requests} & {"_txn", "_meta"} == asked
+    (tmp_path / "bucket" / "trades" / "_txn").write_bytes(b"damaged")
+    with pytest.raises(cp.errors.NotFoundError, match="there is a _txn, but no _meta"):
+        await cp.open_table(URL, storage_options=days.storage_options)
+
+
 LONG_AGO_S = 1_700_000_000
 
 
@@ -248,7 +261,7 @@ def written(tmp_path: Path, *, data_s: int, description_s: int) -> None:
 @pytest.fixture
 def one_day(tmp_path: Path) -> Iterator[ColdStoreServer]:
     write_day(tmp_path, DAYS[0], 0.0)
-    asyncio.run(index_table(tmp_path / "bucket" / "trades", pages=True))
+    asyncio.run(index_table(tmp_path / "bucket" / "trades", pages=True, pack=False))
     written(tmp_path, data_s=0, description_s=1)
     with ColdStoreServer(tmp_path) as running:
         yield running
@@ -274,7 +287,7 @@ async def test_a_partition_that_is_opened_anew_takes_the_head_of_its_data_alone(
     assert await asked_for_prices(one_day) == (1.0, ["data.parquet"])
     assert [served.method for served in one_day.requests] == ["HEAD"]
     write_day(tmp_path, DAYS[0], 1_000.0)  # of the same size, and its sidecar is written last
-    await index_table(path.parent, pages=True, force=True)
+    await index_table(path.parent, pages=True, force=True, pack=False)
     written(tmp_path, data_s=50, description_s=51)
     assert await asked_for_prices(one_day) == (1_001.0, ALL)
     assert await asked_for_prices(one_day) == (1_001.0, ["data.parquet"])
@@ -303,7 +316,9 @@ async def test_what_is_written_meanwhile_beside_unchanged_data_is_seen(
     for _ in range(2):
         _, asked = await asked_for_prices(one_day)
     assert asked == ["data.parquet"]
-    await index_table(URL, storage_options=one_day.storage_options, pages=True, force=True)  # by this process: at once
+    await index_table(
+        URL, storage_options=one_day.storage_options, pages=True, force=True, pack=False
+    )  # by this process: at once
     assert (await asked_for_prices(one_day))[1] == ALL
     assert (await asked_for_prices(one_day))[1] == ["data.parquet"]
     async with cp.open_partition(f"{URL}/{DAYS[0]}", storage_options=one_day.storage_options) as partition:
@@ -312,7 +327,7 @@ async def test_what_is_written_meanwhile_beside_unchanged_data_is_seen(
         assert {served.path.rpartition("/")[2] for served in one_day.requests} == set(ALL)
     monkeypatch.setattr(cache, "_DESCRIBED_S", 0.0)  # by others: after a minute
     for _ in range(2):
-        await index_table(URL, storage_options=one_day.storage_options, pages=True, force=True)
+        await index_table(URL, storage_options=one_day.storage_options, pages=True, force=True, pack=False)
         assert [(await asked_for_prices(one_day))[1] for _ in range(2)] == [ALL, ALL]
 
 
@@ -323,7 +338,7 @@ async def test_what_rows_do_not_decode_by_is_fetched_again_by_the_next_table(
     sound = (path / "data.parquet").read_bytes()
     rest = sound[4:].replace(b"\x15\x00", b"\x15\x7f")  # no page begins like this
     (path / "data.parquet").write_bytes(sound[:4] + rest)
-    await index_table(path.parent, force=True)
+    await index_table(path.parent, force=True, pages=False, pack=False)
     written(tmp_path, data_s=0, description_s=1)
     for _ in range(2):
         with pytest.raises(cp.errors.FormatError):
@@ -505,7 +520,9 @@ async def test_the_cache_on_disk_is_private_and_holds_no_secret(server: ColdStor
 async def test_the_query_string_of_a_presigned_url_is_not_in_the_cache(
     server: ColdStoreServer, table_path: Path, tmp_path: Path
 ) -> None:
-    await index_table(table_path / CHANGED_LATER)  # by itself, without the table's _txn, all of its file counts
+    await index_table(
+        table_path / CHANGED_LATER, pages=False, pack=False
+    )  # by itself, without the table's _txn, all of its file counts
     directory = tmp_path / "cache"
     url = f"{server.endpoint_url}/bucket/trades/{CHANGED_LATER}/data.parquet?X-Amz-Signature={SECRET}"
     options = cp.StoreOptions(cache_directory=str(directory))

@@ -45,7 +45,7 @@ async def store(days: list[bytes]) -> MemoryStore:
     store = MemoryStore()
     for day, data in enumerate(days):
         await store.put(f"trades/2024-03-0{day + 1}.7/data.parquet", data, overwrite=False)
-    await index_table("trades", store=store)
+    await index_table("trades", store=store, pages=False, pack=False)
     return store
 
 
@@ -80,7 +80,7 @@ async def test_pages_of_days_that_are_wanted_as_a_whole_are_not_looked_for(tmp_p
     for day, data in enumerate(days):
         (tmp_path / f"2024-03-0{day + 1}").mkdir()
         (tmp_path / f"2024-03-0{day + 1}" / "data.parquet").write_bytes(data)
-    await index_table(tmp_path, pages=True)
+    await index_table(tmp_path, pages=True, pack=False)
     newest = f"2024-03-0{len(days)}"
     async with cp.open_table(tmp_path) as table:
         scan = table.scan(["ts", "price"], "ts >= '2024-03-01' and ts < '2024-03-02T12:00'")
@@ -235,7 +235,7 @@ async def test_local_files_are_read_alike(tmp_path: Path, days: list[bytes]) -> 
     directory = tmp_path / "2024-03-01.7"
     directory.mkdir()
     (directory / "data.parquet").write_bytes(days[0])
-    await index_table(str(directory))
+    await index_table(str(directory), pages=False, pack=False)
     async with cp.open_partition(directory) as partition:
         rows = await partition.scan(["ts", "price"]).to_arrow()
     expected = pq.read_table(directory / "data.parquet", columns=["ts", "price"])

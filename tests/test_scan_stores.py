@@ -28,7 +28,7 @@ WHERE = "id >= 500 and id < 700"
 async def partition(tmp_path: Path) -> Path:
     """One genuine partition with its sidecar, in a directory that serves as a bucket."""
     directory = GOLDEN.copied_to(tmp_path / "bucket" / "db")
-    await index_table(directory)
+    await index_table(directory, pages=False, pack=False)
     return directory
 
 
@@ -104,7 +104,7 @@ async def index_and_scan(client: Any, options: dict[str, str]) -> None:
     client.create_bucket(Bucket="cold")
     key = f"db/{GOLDEN.directory.name}"
     client.put_object(Bucket="cold", Key=f"{key}/data.parquet", Body=(GOLDEN.directory / "data.parquet").read_bytes())
-    report = await index_table("s3://cold/db", storage_options=options)
+    report = await index_table("s3://cold/db", storage_options=options, pages=False, pack=False)
     assert [entry.action for entry in report.partitions] == ["written"]
     async with cp.open_table("s3://cold/db", storage_options=options) as table:
         rows = await table.scan(["id"], WHERE).to_arrow()
@@ -156,7 +156,7 @@ def test_uvloop(tmp_path: Path) -> None:
 
     async def read() -> list[Any]:
         directory = GOLDEN.copied_to(tmp_path / "bucket" / "db")
-        await index_table(directory)
+        await index_table(directory, pages=False, pack=False)
         with ColdStoreServer(tmp_path) as store:
             url = f"s3://bucket/db/{directory.name}"
             return await ids_of(url, storage_options=store.storage_options)

@@ -40,7 +40,7 @@ TABLE = "interval_month"
 async def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     copied = copy_table(TABLE, tmp_path)
     if request.param == "sidecars":
-        await index_table(copied)
+        await index_table(copied, pages=False, pack=False)
     return copied
 
 
@@ -201,7 +201,7 @@ async def store_of(parts: Sequence[pa.Table], *, sidecars: bool = True) -> Memor
     for day, rows in enumerate(parts, start=1):
         await store.put(f"t/2024-03-{day:02d}/data.parquet", parquet(rows), overwrite=False)
     if sidecars:
-        await index_table("t", store=store, pages=True)
+        await index_table("t", store=store, pages=True, pack=False)
     return store
 
 

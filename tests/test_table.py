@@ -216,7 +216,7 @@ async def test_a_column_that_cannot_be_read_can_be_left_out() -> None:
 
 async def test_a_preview_reads_the_metadata_of_no_more_partitions_than_it_needs() -> None:
     store = await store_of({f"t/2024-03-{day:02}/data.parquet": parquet({"x": [day] * 10}) for day in range(1, 21)})
-    await index_table("t", store=store)
+    await index_table("t", store=store, pages=False, pack=False)
     async with cp.open_table("t", store=store) as table:
         rows = await table.scan(limit=15).to_arrow()
         assert rows.column("x").to_pylist() == [1] * 10 + [2] * 5
@@ -226,7 +226,7 @@ async def test_a_preview_reads_the_metadata_of_no_more_partitions_than_it_needs(
 
 async def test_two_scans_share_one_sidecar_request() -> None:
     store = await store_of({f"t/2024-03-0{day}/data.parquet": parquet({"x": [day]}) for day in range(1, 4)})
-    await index_table("t", store=store)
+    await index_table("t", store=store, pages=False, pack=False)
     async with cp.open_table("t", store=store) as table:
         first, second = table.scan(), table.scan(["x"])
         await first.plan()
@@ -443,7 +443,9 @@ def test_it_works_inside_the_event_loop_of_a_notebook(partition_path: Path) -> N
 
 async def test_what_has_no_blocking_form_of_its_own_is_waited_for(tmp_path: Path) -> None:
     table = copy_parquet_partitions("interval_day", tmp_path)
-    report = cp.sync.run(index_table(table))  # in a running event loop, where asyncio.run refuses
+    report = cp.sync.run(
+        index_table(table, pages=False, pack=False)
+    )  # in a running event loop, where asyncio.run refuses
     assert report.count("written") == len(report.partitions) > 0
     with pytest.raises(cp.errors.NotFoundError):
         cp.sync.run(verify_table(tmp_path / "absent"))
@@ -514,7 +516,7 @@ def test_an_error_about_a_call_comes_from_the_call(tmp_path: Path) -> None:
             lambda: next(table.scan(options=cp.ReadOptions(max_bytes=1)).batches()),
             lambda: cp.sync.open_table(tmp_path / "nowhere"),
             lambda: cp.sync.open_table([tmp_path]),  # type: ignore[arg-type]
-            lambda: cp.sync.run(index_table(str(tmp_path / "nowhere"))),
+            lambda: cp.sync.run(index_table(str(tmp_path / "nowhere"), pages=False, pack=False)),
         ]
         for call in calls:
             with pytest.raises(ColdParquetError) as caught:

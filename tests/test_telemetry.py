@@ -51,7 +51,7 @@ async def store() -> MemoryStore:
             )
         }
     )
-    await index_table("trades", store=store)
+    await index_table("trades", store=store, pages=False, pack=False)
     return store
 
 

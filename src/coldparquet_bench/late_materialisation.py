@@ -57,7 +57,7 @@ async def _make_day(bucket: Path, *, rows: int) -> None:
     directory = bucket / "amounts" / DAY
     options = WriteOptions(row_group_rows=ROW_GROUP_ROWS, page_rows=PAGE_ROWS)
     await write_partition(directory, trades(0, rows), timestamp="ts", options=options)
-    await index_table(directory, pages=True)
+    await index_table(directory)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 3,000,000 trades of 10 columns, about 150 MB, 20,000 rows a page, with page index; three columns of 30 seconds are wanted,
 some 1,000 rows. The day is there in row groups as large as QuestDB and we make them by default, as Polars does, and as Arrow
-does, each with sidecar and ``_pages``, as ``coldparquet index --pages`` makes them.
+does, each with sidecar and ``_pages``, as ``coldparquet index`` makes them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def _make_days(bucket: Path, *, rows: int) -> None:
         directory = bucket / _question(row_group_rows).table / DAY
         options = WriteOptions(row_group_rows=row_group_rows, page_rows=PAGE_ROWS)
         await write_partition(directory, day, timestamp="ts", options=options)
-        await index_table(directory, pages=True)
+        await index_table(directory)
 
 
 if __name__ == "__main__":

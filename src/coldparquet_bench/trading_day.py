@@ -89,7 +89,7 @@ async def _make_day(bucket: Path, *, rows: int) -> None:
         write_page_index=True,
         sorting_columns=[pq.SortingColumn(0)],
     )
-    await index_table(directory, pages=True)
+    await index_table(directory)
 
 
 if __name__ == "__main__":

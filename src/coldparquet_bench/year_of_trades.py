@@ -86,7 +86,7 @@ async def _make_year(bucket: Path, *, days: int, rows: int) -> None:
     for day in range(days):
         of_day = trades(day, rows, columns=DAY_COLUMNS)
         await write_partition(directory / day_name(day), of_day, timestamp="ts", options=options)
-    await index_table(directory, pages=True)
+    await index_table(directory)
     shutil.copytree(directory, bucket / UNPACKED)
     await pack_through_store(bucket, TABLE)
 

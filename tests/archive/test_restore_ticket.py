@@ -283,7 +283,7 @@ URL = "s3://bucket/trades"
 @pytest.fixture
 async def root(tmp_path: Path) -> Path:
     copied = copy_parquet_partitions("interval_day", tmp_path / "table")
-    await index_table(copied)
+    await index_table(copied, pages=False, pack=False)
     (tmp_path / "root" / "bucket").mkdir(parents=True)
     copied.rename(tmp_path / "root" / "bucket" / "trades")
     return tmp_path / "root"

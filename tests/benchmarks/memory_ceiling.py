@@ -87,7 +87,7 @@ def make_partition(directory: Path, *, row_groups: int, row_group_mb: int) -> No
                 pa.DictionaryArray.from_arrays(random.integers(0, 500, rows, dtype=np.int32), symbols),
             ]
             writer.write_table(pa.table(columns, schema=schema), row_group_size=rows)
-    asyncio.run(index_table(str(directory)))
+    asyncio.run(index_table(str(directory), pages=False, pack=False))
 
 
 async def scan(directory: Path, limit_mb: int, where: str | None) -> Measured:

@@ -54,7 +54,7 @@ def benchmark(*, rows: int = ROWS) -> Benchmark:
 async def _make_day(bucket: Path, *, rows: int) -> None:
     directory = bucket / TABLE / DAY
     await asyncio.to_thread(_write_by_questdb, directory, rows)
-    await index_table(directory)
+    await index_table(directory, pages=False, pack=False)
 
 
 def _write_by_questdb(destination: Path, rows: int) -> None:

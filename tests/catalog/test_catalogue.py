@@ -96,7 +96,7 @@ async def test_a_year_is_planned_and_counted_with_one_get_beside_the_table_files
 
 async def test_the_answers_are_those_of_questdb_and_of_the_sidecars(tmp_path: Path) -> None:
     path = copy_table("o3_in_place", tmp_path)
-    report = await index_table(path, pack=True)
+    report = await index_table(path, pack=True, pages=False)
     assert report.catalogue is not None
     assert (report.catalogue.action, report.catalogue.packed_count) == ("written", 2)
     async with cp.open_table(TABLE, store=QuotingStore(objects_of(path))) as table:
@@ -113,7 +113,7 @@ class StoreWithoutListings(QuotingStore):
 
 async def test_where_no_listing_tells_versions_a_catalogue_is_not_believed(tmp_path: Path) -> None:
     path = copy_table("interval_day", tmp_path)
-    report = await index_table(path, pack=True)
+    report = await index_table(path, pack=True, pages=False)
     assert report.catalogue is not None
     assert "not here" in (report.catalogue.reason or "")
     unlisted = StoreWithoutListings(objects_of(path))
@@ -377,7 +377,7 @@ def _objects() -> dict[str, bytes]:
         for day in range(BLOOM_DAYS):
             await write_partition(directory / day_name(day), _rows(day), timestamp="ts", options=options)
         # Filters of this size would go into the sidecars, and with these into the catalogue: say where they are.
-        await index_table(directory, force=True, inline_bloom_bytes=0)
+        await index_table(directory, force=True, inline_bloom_bytes=0, pages=False, pack=False)
 
     with TemporaryDirectory() as directory:
         asyncio.run(write(Path(directory)))
@@ -589,7 +589,7 @@ async def test_one_partition_asks_its_own_filters() -> None:
 
 async def test_filters_in_the_sidecars_are_not_packed_twice() -> None:
     store = QuotingStore(dict(_objects()))
-    await index_table(TABLE, store=store, force=True)
+    await index_table(TABLE, store=store, force=True, pages=False, pack=False)
     report = await pack_table(TABLE, store=store)
     assert (report.bloom_bytes, report.left_out_bloom_bytes) == (0, 0)
     rows, log, _ = await found(store, f"id = {NEEDLE}")

@@ -112,7 +112,7 @@ async def test_a_second_part_in_a_partition(tmp_path: Path, caplog: pytest.LogCa
 async def test_a_listing_for_another_purpose_tells_of_second_parts(caplog: pytest.LogCaptureFixture) -> None:
     days = [f"2023-01-{day:02}" for day in range(1, 21)]
     store = QuotingStore(objects([*(f"{day}/data.parquet" for day in days), "2023-01-07/part-1.parquet"]))
-    await index_table("t", store=store, pack=True)
+    await index_table("t", store=store, pack=True, pages=False)
     caplog.clear()
     async with cp.open_table("t", store=store) as table:
         await table.scan(where="x = 3").to_arrow()
@@ -153,7 +153,7 @@ async def test_what_writers_leave_beside_partitions_is_no_matter(
     report = await verify_table(url, store=store)
     # A _metadata that does not describe these files would mislead Arrow, though not this library.
     assert {finding.kind for finding in report.findings} == {"LeftAside", "ParquetMetadataDiffers"}
-    assert (await index_table(url, store=store, dry_run=True)).findings == ()
+    assert (await index_table(url, store=store, dry_run=True, pages=False, pack=False)).findings == ()
     assert caplog.records == []
 
 
@@ -188,7 +188,7 @@ async def test_checks_look_into_partitions(tmp_path: Path, *, on_disk: bool) -> 
     url = str(write(tmp_path / "t", names)) if on_disk else "t"
     store = None if on_disk else memory(names)
     verified = await verify_table(url, store=store)
-    indexed = await index_table(url, store=store)
+    indexed = await index_table(url, store=store, pages=False, pack=False)
     assert indexed.count("written") == 2
     for findings in (verified.findings, indexed.findings):
         assert [(finding.severity, finding.kind) for finding in findings] == [
@@ -230,7 +230,7 @@ async def test_a_table_that_keeps_a_log_is_never_read_by_its_files(tmp_path: Pat
 
     for url, store in ((str(table), None), ("t", memory(names))):
         await refused(cp.open_table(url, store=store))
-        await refused(index_table(url, store=store))
+        await refused(index_table(url, store=store, pages=False, pack=False))
         await refused(verify_table(url, store=store))
         if files != "one file named as ours" or store is None:  # in an object store no listing is spent on a partition
             await refused(cp.open_partition(url, store=store))
@@ -463,7 +463,7 @@ async def test_the_root_of_a_store_of_ones_own() -> None:
 @pytest.mark.parametrize("pages", [False, True])
 async def test_requests_on_a_store(tmp_path: Path, *, pages: bool) -> None:
     write_days(tmp_path / "bucket" / "trades", range(3), rows=ROWS)
-    await index_table(tmp_path / "bucket" / "trades", pages=pages)
+    await index_table(tmp_path / "bucket" / "trades", pages=pages, pack=False)
     names = ["2024-03-01", "2024-03-02", "2024-03-03"]
     with ColdStoreServer(tmp_path) as server:
         options = server.storage_options
@@ -568,7 +568,7 @@ async def test_a_refresh_sees_what_was_replaced(store: MemoryStore) -> None:
         assert await table.scan().count() == 2 * ROWS
         shorter = day_of_trades(1, rows=ROWS // 2, row_groups=1)
         await store.put(f"trades/{NAMES[1]}/data.parquet", shorter, overwrite=True)
-        await index_table("trades", store=store, force=True)
+        await index_table("trades", store=store, force=True, pages=False, pack=False)
         assert await table.refresh()
         assert await table.scan().count() == ROWS + ROWS // 2
 

@@ -81,11 +81,11 @@ async def test_a_week_takes_one_request_for_each_day_and_a_count_none(verb: Any)
 
 async def test_only_what_is_new_or_replaced_is_read_again() -> None:
     store = TheirStore(directories())
-    report = await index_table(TABLE, store=store, index=INDEX)
+    report = await index_table(TABLE, store=store, index=INDEX, pages=False, pack=False)
     assert report.catalogue is not None
     assert (report.catalogue.action, report.catalogue.packed_count) == ("written", DAYS)
     store.got.clear()
-    again = await index_table(TABLE, store=store, index=INDEX)
+    again = await index_table(TABLE, store=store, index=INDEX, pages=False, pack=False)
     assert again.catalogue is not None
     assert (again.catalogue.action, store.got) == ("unchanged", set())
     await store.put(f"{TABLE}/{directory_of(4)}/data.parquet", file_of(4, 48), overwrite=True)
@@ -99,7 +99,7 @@ async def test_only_what_is_new_or_replaced_is_read_again() -> None:
         directory_of(20): ["NoSidecar"],
     }
     store.got.clear()
-    await index_table(TABLE, store=store, index=INDEX)
+    await index_table(TABLE, store=store, index=INDEX, pages=False, pack=False)
     assert store.got == {f"{directory_of(day)}/data.parquet" for day in (4, 20)}
     assert await problems(store) == {}
 
@@ -117,7 +117,7 @@ async def problems(store: QuotingStore) -> dict[str, list[str]]:
 
 async def test_a_transaction_that_changed_since_the_index_is_asked_for() -> None:
     store = TheirStore(table_of_days(DAYS))
-    await index_table(TABLE, store=store, index=INDEX)
+    await index_table(TABLE, store=store, index=INDEX, pages=False, pack=False)
     fewer = table_of_days(DAYS - 1)
     await store.put(f"{TABLE}/_txn", fewer[f"{TABLE}/_txn"], overwrite=True)
     expected, _ = await ask(store, "price > 0", None)
@@ -135,7 +135,7 @@ async def test_a_transaction_that_changed_since_the_index_is_asked_for() -> None
 
 async def test_an_index_of_another_table_lends_no_transaction() -> None:
     store, other = TheirStore(table_of_days(DAYS)), TheirStore(table_of_days(4))
-    await index_table(TABLE, store=other, index=INDEX)
+    await index_table(TABLE, store=other, index=INDEX, pages=False, pack=False)
     stolen = other._objects[f"{INDEX}/_catalogue"].data
     await store.put(f"{INDEX}/_catalogue", stolen, overwrite=False)
     expected, _ = await ask(store, None, None)
@@ -153,14 +153,14 @@ async def test_a_directory_of_more_than_a_page_is_listed_while_its_transaction_i
             return replace(listing, directories=listing.directories[:3], objects=(), is_complete=False)
 
     store = Paged(table_of_days(DAYS))
-    await index_table(TABLE, store=store, index=INDEX)
+    await index_table(TABLE, store=store, index=INDEX, pages=False, pack=False)
     expected, _ = await ask(store, "price > 0", None)
     rows, log = await ask(store, "price > 0")
     assert rows.equals(expected)
     files = [f"get {name_of(day)}/data.parquet" for day in range(DAYS)]
     assert log == sorted([*OPENING, "get _txn", "get _meta", *files]), "the index says that there was one"
     store = Paged(directories())
-    await index_table(TABLE, store=store, index=INDEX)
+    await index_table(TABLE, store=store, index=INDEX, pages=False, pack=False)
     expected, _ = await ask(store, WEEK, None)
     rows, log = await ask(store, WEEK)
     assert rows.equals(expected)
@@ -174,7 +174,7 @@ async def test_a_store_that_refuses_listings_is_asked_for_the_transaction() -> N
             raise cp.errors.AccessError("no listing", path=path)
 
     store = TheirStore(table_of_days(DAYS))
-    await index_table(TABLE, store=store, index=INDEX)
+    await index_table(TABLE, store=store, index=INDEX, pages=False, pack=False)
     unlisted = Unlisted({path: stored.data for path, stored in store._objects.items()})
     rows, log = await ask(unlisted, "price > 0")
     assert rows.num_rows > 0
@@ -190,7 +190,7 @@ async def test_what_a_transaction_commits_needs_no_listing(*, has_sidecars: bool
     }
     store = TheirStore(objects)
     before = dict(store._objects)
-    report = await index_table(TABLE, store=store, index=INDEX)
+    report = await index_table(TABLE, store=store, index=INDEX, pages=False, pack=False)
     assert report.catalogue is not None
     assert report.catalogue.packed_count == DAYS
     assert {path: found for path, found in store._objects.items() if path.startswith(TABLE)} == before
@@ -200,14 +200,14 @@ async def test_what_a_transaction_commits_needs_no_listing(*, has_sidecars: bool
     assert log == sorted([*OPENING, *(f"get {name_of(day)}/data.parquet" for day in range(DAYS))])
     assert await problems(store) == {}
     store.got.clear()
-    again = await index_table(TABLE, store=store, index=INDEX)
+    again = await index_table(TABLE, store=store, index=INDEX, pages=False, pack=False)
     assert again.catalogue is not None
     assert (again.catalogue.action, store.got) == ("unchanged", set())
 
 
 async def test_native_partitions_are_left_out(tmp_path: Path) -> None:
     store = TheirStore(objects_of(copy_table("interval_day", tmp_path)))
-    report = await index_table(TABLE, store=store, index=INDEX)
+    report = await index_table(TABLE, store=store, index=INDEX, pages=False, pack=False)
     assert report.catalogue is not None
     reasons = [one.reason for one in report.catalogue.partitions]
     assert reasons == [None, None, None, None, "in QuestDB's native format"]
@@ -221,4 +221,4 @@ async def test_one_partition_has_no_index_of_its_own() -> None:
     store = TheirStore(directories())
     for path in (f"{TABLE}/{directory_of(3)}", f"{TABLE}/{directory_of(3)}/data.parquet"):
         with pytest.raises(cp.errors.InvalidInputError, match="name the table's directory"):
-            await index_table(path, store=store, index=INDEX)
+            await index_table(path, store=store, index=INDEX, pages=False, pack=False)

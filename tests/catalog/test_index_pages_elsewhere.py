@@ -80,7 +80,7 @@ def pages_of(report: Any) -> tuple[str, int, int]:
 
 async def test_thirty_seconds_and_a_needle_read_pages_and_ask_no_file_where_they_lie() -> None:
     store = TheirStore()
-    report = await index_table("lake", store=store, index=INDEX, pages=True)
+    report = await index_table("lake", store=store, index=INDEX, pages=True, pack=False)
     action, pages_bytes, _ = pages_of(report)
     assert action == "written"
     assert 0 < pages_bytes < 100_000
@@ -103,7 +103,7 @@ async def test_of_a_long_index_the_pages_of_all_files_that_are_asked_take_one_re
     monkeypatch.setattr(packed, "_FIRST_REQUEST_BYTES", 1024)
     monkeypatch.setattr("coldparquet.scan.draft._WORTH_A_PAGES_FILE_BYTES", 100_000)
     store = TheirStore()
-    await index_table("lake", store=store, index=INDEX, pages=True)
+    await index_table("lake", store=store, index=INDEX, pages=True, pack=False)
     where = "id in (90000, 250000, 410000)"
     expected, _, _ = await ask(store, where, index=None)
     rows, asked, fetched_bytes = await ask(store, where, goal=goal)
@@ -115,15 +115,15 @@ async def test_of_a_long_index_the_pages_of_all_files_that_are_asked_take_one_re
 
 async def test_only_new_files_are_read_and_pages_are_kept_where_none_are_asked_for() -> None:
     store = TheirStore()
-    without = await index_table("lake", store=store, index=INDEX)
+    without = await index_table("lake", store=store, index=INDEX, pages=False, pack=False)
     assert pages_of(without) == ("written", 0, 0)
     store.got.clear()
-    first = await index_table("lake", store=store, index=INDEX, pages=True)
+    first = await index_table("lake", store=store, index=INDEX, pages=True, pack=False)
     assert first.catalogue is not None
     assert store.got == [name_of(day) for day in range(DAYS)]
     store.got.clear()
     for pages in (True, False):
-        assert pages_of(await index_table("lake", store=store, index=INDEX, pages=pages)) == (
+        assert pages_of(await index_table("lake", store=store, index=INDEX, pages=pages, pack=False)) == (
             "unchanged",
             first.catalogue.pages_bytes,
             0,
@@ -135,7 +135,7 @@ async def test_only_new_files_are_read_and_pages_are_kept_where_none_are_asked_f
     assert rows.equals(expected)
     assert rows.num_rows == 0
     store.got.clear()
-    await index_table("lake", store=store, index=INDEX, pages=True)
+    await index_table("lake", store=store, index=INDEX, pages=True, pack=False)
     assert store.got == [name_of(4)]
     verified = await verify_table("lake", store=store, index=INDEX)
     assert not [finding for one in verified.partitions for finding in one.findings if finding.severity != "advice"]
@@ -144,9 +144,13 @@ async def test_only_new_files_are_read_and_pages_are_kept_where_none_are_asked_f
 async def test_files_without_a_page_index_or_of_one_page_a_chunk_have_none_and_are_not_asked() -> None:
     for written in ({"write_page_index": False}, {"data_page_size": 10_000_000, "max_rows_per_page": ROWS}):
         store = TheirStore(**written)
-        assert pages_of(await index_table("lake", store=store, index=INDEX, pages=True)) == ("written", 0, 0)
+        assert pages_of(await index_table("lake", store=store, index=INDEX, pages=True, pack=False)) == (
+            "written",
+            0,
+            0,
+        )
         store.got.clear()
-        await index_table("lake", store=store, index=INDEX, pages=True)
+        await index_table("lake", store=store, index=INDEX, pages=True, pack=False)
         assert store.got == []
         expected, _, _ = await ask(store, SECONDS, index=None)
         rows, asked, _ = await ask(store, SECONDS)
@@ -159,7 +163,7 @@ async def test_tables_of_directories_have_their_pages_there_as_well(*, has_own: 
     table = "bucket/days"
     store = QuotingStore({f"{table}/2024-03-{day + 1:02}/data.parquet": file_of(day) for day in range(DAYS)})
     if has_own:
-        await index_table(table, store=store, pages=True)
+        await index_table(table, store=store, pages=True, pack=False)
     for verb in (index_table, pack_table):
         how: dict[str, Any] = {"pages": True} if verb is index_table else {}
         report: Any = await verb(table, store=store, index=INDEX, **how)
@@ -180,17 +184,19 @@ async def test_tables_of_directories_have_their_pages_there_as_well(*, has_own: 
 async def test_too_many_pages_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack, "LIMIT_OF_PAGES_BYTES", 1000)
     store = TheirStore()
-    action, pages_bytes, left_out_bytes = pages_of(await index_table("lake", store=store, index=INDEX, pages=True))
+    action, pages_bytes, left_out_bytes = pages_of(
+        await index_table("lake", store=store, index=INDEX, pages=True, pack=False)
+    )
     assert (action, pages_bytes) == ("written", 0)
     assert left_out_bytes > 1000
     expected, _, _ = await ask(store, SECONDS, index=None)
     assert (await ask(store, SECONDS))[0].equals(expected)
     store.got.clear()
-    again = await index_table("lake", store=store, index=INDEX, pages=True)
+    again = await index_table("lake", store=store, index=INDEX, pages=True, pack=False)
     assert pages_of(again) == ("unchanged", 0, left_out_bytes)
     assert store.got == []
     monkeypatch.undo()
-    anew = await index_table("lake", store=store, index=INDEX, pages=True, force=True)
+    anew = await index_table("lake", store=store, index=INDEX, pages=True, force=True, pack=False)
     assert pages_of(anew) == ("written", left_out_bytes, 0)
 
 
@@ -201,7 +207,7 @@ async def test_the_pages_of_one_file_that_has_too_many_are_left_out_alone(monkey
     for action in ("written", "unchanged"):
         store.got.clear()
         reported, pages_bytes, left_out_bytes = pages_of(
-            await index_table("lake", store=store, index=INDEX, pages=True)
+            await index_table("lake", store=store, index=INDEX, pages=True, pack=False)
         )
         assert reported == action
         assert min(pages_bytes, left_out_bytes) > 1000
@@ -216,10 +222,10 @@ async def test_a_partition_that_came_after_the_index_is_read_by_the_pages_beside
     newest = f"{table}/2024-03-{DAYS:02}"
     data = objects.pop(f"{newest}/data.parquet")
     store = QuotingStore(objects)
-    await index_table(table, store=store, pages=True)
-    await index_table(table, store=store, index=INDEX, pages=True)
+    await index_table(table, store=store, pages=True, pack=False)
+    await index_table(table, store=store, index=INDEX, pages=True, pack=False)
     await store.put(f"{newest}/data.parquet", data, overwrite=False)
-    await index_table(newest, store=store, pages=True)
+    await index_table(newest, store=store, pages=True, pack=False)
     where = f"id = {(DAYS - 1) * ROWS + 7}"
     async with cp.open_table(table, store=store, options=cp.ReadOptions(index=INDEX)) as opened:
         rows = await opened.scan(["id"], where).to_arrow()
@@ -231,7 +237,7 @@ async def test_a_partition_that_came_after_the_index_is_read_by_the_pages_beside
 
 async def test_damaged_pages_are_not_used_and_change_no_row() -> None:
     store = TheirStore()
-    report = await index_table("lake", store=store, index=INDEX, pages=True)
+    report = await index_table("lake", store=store, index=INDEX, pages=True, pack=False)
     _, pages_bytes, _ = pages_of(report)
     data = bytearray(store._objects[f"{INDEX}/_catalogue"].data)
     data[-pages_bytes:] = bytes(byte ^ 0x55 for byte in data[-pages_bytes:])
@@ -253,7 +259,7 @@ async def test_verify_deep_finds_bounds_of_pages_that_lose_rows(monkeypatch: pyt
 
     monkeypatch.setattr(packed_entries, "encode_pages_file", with_wrong_maxima)
     store = TheirStore()
-    await index_table("lake", store=store, index=INDEX, pages=True)
+    await index_table("lake", store=store, index=INDEX, pages=True, pack=False)
     where = "id = 250000"
     expected, _, _ = await ask(store, where, index=None)
     assert expected.num_rows == 1

@@ -68,7 +68,7 @@ OPENING = ["get _catalogue", *LOOKED_FOR, "list lake", "list lake"]
 async def test_an_indexed_lake_is_planned_without_footers(index: str | None) -> None:
     store = await lake()
     expected, before = await ask(store, "id between 3010 and 3130")
-    report = await index_table("lake", store=store, index=index)
+    report = await index_table("lake", store=store, index=index, pages=False, pack=False)
     assert report.catalogue is not None
     assert (report.catalogue.action, report.catalogue.packed_count) == ("written", DAYS * FILES)
     rows, log = await ask(store, "id between 3010 and 3130", index=index)
@@ -91,7 +91,7 @@ async def test_an_indexed_lake_is_planned_without_footers(index: str | None) -> 
 
 async def test_loose_files_of_one_directory_are_indexed_elsewhere() -> None:
     store = LakeStore({f"lake/trades-{day}.parquet": file_of(day, 0) for day in range(1, 4)})
-    await index_table("lake", store=store, index="mine/loose")
+    await index_table("lake", store=store, index="mine/loose", pages=False, pack=False)
     async with cp.open_table("lake", store=store, options=cp.ReadOptions(index="mine/loose")) as table:
         assert await table.scan(where="id >= 2000").count() == 100
         assert not [entry for entry in table.request_log if "parquet" in entry.path]
@@ -108,7 +108,7 @@ async def test_an_indexed_lake_has_the_columns_of_all_its_files(is_asked_for: bo
     }
     for name, columns in changed.items():
         await store.put(f"lake/{name}", file_of(int(name[13:15]), int(name[-9]), **columns), overwrite=True)
-    await index_table("lake", store=store, index=index)
+    await index_table("lake", store=store, index=index, pages=False, pack=False)
     names = [name_of(day, part) for day in range(1, DAYS + 1) for part in range(FILES)]
     whole = [
         pq.read_table(io.BytesIO((await read_whole(store, f"lake/{name}", largest_bytes=1 << 20)).data))
@@ -136,7 +136,7 @@ async def test_an_indexed_lake_has_the_columns_of_all_its_files(is_asked_for: bo
 
 async def test_a_replaced_newest_file_leaves_the_columns_of_the_others() -> None:
     store = await lake()
-    await index_table("lake", store=store)
+    await index_table("lake", store=store, pages=False, pack=False)
     fewer = io.BytesIO()
     pq.write_table(pa.table({"id": [1]}), fewer)
     await store.put(f"lake/{name_of(DAYS, FILES - 1)}", fewer.getvalue(), overwrite=True)
@@ -151,7 +151,7 @@ async def test_files_that_the_index_does_not_know_or_knows_no_more_give_no_colum
     await store.put(f"lake/{name_of(2, 0)}", file_of(2, 0, gone=[1] * 50), overwrite=True)
     await store.put(f"lake/{name_of(2, 1)}", file_of(2, 1, there=[1] * 50), overwrite=True)
     await store.put(f"lake/{name_of(3, 0)}", file_of(3, 0, there=[2] * 50), overwrite=True)
-    await index_table("lake", store=store)
+    await index_table("lake", store=store, pages=False, pack=False)
     await store.put(f"lake/{name_of(2, 0)}", file_of(2, 0), overwrite=True)
     await store.put(f"lake/{name_of(3, 0)}", file_of(3, 0), overwrite=True)
     await store.put(f"lake/{name_of(4, 0)}", file_of(4, 0, fresh=[1] * 50), overwrite=True)
@@ -167,7 +167,7 @@ async def test_a_year_of_days_takes_four_requests_beside_the_files_that_hold_row
     days, index = [f"date={date(2023, 1, 1) + timedelta(days=day)}" for day in range(365)], "mine/indexes/year"
     content = file_of(1, 0)
     store = LakeStore({f"lake/{day}/part-{part}.parquet": content for day in days for part in range(3)})
-    await index_table("lake", store=store, index=index)
+    await index_table("lake", store=store, index=index, pages=False, pack=False)
     opening = [f"get {index}/_catalogue", "list lake", "list lake", "list lake"]
     rows, log = await ask(store, "date >= '2023-03-06' and date < '2023-03-13'", index=index)
     assert rows.num_rows == 7 * 3 * 50
@@ -189,7 +189,7 @@ async def problems(store: MemoryStore, index: str | None) -> dict[str, list[Find
 @pytest.mark.parametrize("index", [None, "mine/indexes/lake"])
 async def test_verifying_compares_an_index_with_the_files_wherever_it_lies(index: str | None) -> None:
     store = await lake()
-    await index_table("lake", store=store, index=index)
+    await index_table("lake", store=store, index=index, pages=False, pack=False)
     assert await problems(store, index) == {}
     await store.put(f"lake/{name_of(5, 0)}", file_of(5, 3), overwrite=True)
     await store.put(f"lake/{name_of(2, 7)}", file_of(2, 7), overwrite=False)
@@ -213,7 +213,7 @@ async def test_verifying_compares_an_index_with_the_files_wherever_it_lies(index
     if index is not None:
         advice = f"'coldparquet index lake --index {index}' writes the index anew"
     assert [stale.remedy, missing.remedy, vanished.remedy] == [advice, advice, f"readers pass them by; {advice}"]
-    await index_table("lake", store=store, index=index)
+    await index_table("lake", store=store, index=index, pages=False, pack=False)
     assert await problems(store, index) == {}
 
 
@@ -227,7 +227,7 @@ async def test_verifying_files_one_by_one_lists_their_lake_once(index: str | Non
             return await super().list_between(path, start=start, stop=stop)
 
     store = Listed({path: stored.data for path, stored in (await lake())._objects.items()})
-    await index_table("lake", store=store, index=index)
+    await index_table("lake", store=store, index=index, pages=False, pack=False)
     await store.put(f"lake/{name_of(5, 0)}", file_of(5, 3), overwrite=True)
     Listed.listings = 0
     async with one_table(Place("lake", None, None, store)) as table:
@@ -245,7 +245,7 @@ async def test_verifying_tells_of_an_index_that_is_not_there_or_of_another_lake_
     assert (missing.severity, missing.kind) == ("error", "IndexMissing")
     assert "mine/nowhere" in missing.message
     other = LakeStore({f"lake/kind={number}/x.parquet": file_of(1, number) for number in range(2)})
-    await index_table("lake", store=other, index="mine/other")
+    await index_table("lake", store=other, index="mine/other", pages=False, pack=False)
     stolen = (await read_whole(other, "mine/other/_catalogue", largest_bytes=1 << 20)).data
     await store.put("mine/other/_catalogue", stolen, overwrite=False)
     lacking, of_other = (await problems(store, "mine/other"))[""]
@@ -278,7 +278,7 @@ async def test_verifying_finds_an_entry_that_describes_its_file_wrongly() -> Non
 
 async def test_what_is_new_or_replaced_is_read_by_its_footer_until_the_next_index() -> None:
     store = await lake()
-    await index_table("lake", store=store)
+    await index_table("lake", store=store, pages=False, pack=False)
     await store.put(f"lake/{name_of(2, 7)}", file_of(2, 7), overwrite=False)
     await store.put(f"lake/{name_of(5, 0)}", file_of(5, 3), overwrite=True)
     await store.delete([f"lake/{name_of(9, 0)}"])
@@ -288,11 +288,11 @@ async def test_what_is_new_or_replaced_is_read_by_its_footer_until_the_next_inde
     assert 5000 not in rows.column("id").to_pylist()
     assert not any("date=2024-03-09/part-0" in entry for entry in log)
     store_requests = CountingStore(store)
-    report = await index_table("lake", store=store_requests)
+    report = await index_table("lake", store=store_requests, pages=False, pack=False)
     assert report.catalogue is not None
     assert (report.catalogue.action, report.catalogue.packed_count) == ("written", DAYS * FILES)
     assert sorted(store_requests.got) == sorted([f"lake/{name_of(2, 7)}", f"lake/{name_of(5, 0)}"])
-    again = await index_table("lake", store=store)
+    again = await index_table("lake", store=store, pages=False, pack=False)
     assert again.catalogue is not None
     assert again.catalogue.action == "unchanged"
     after, log = await ask(store, "id < 6000 and id >= 2000")
@@ -320,7 +320,7 @@ async def test_an_index_of_another_lake_or_a_damaged_one_changes_no_row() -> Non
     expected, _ = await ask(store, "id >= 4000")
     for path in list(other._objects):
         await other.put(path, file_of(1, 0), overwrite=True)
-    await index_table("lake", store=other)
+    await index_table("lake", store=other, pages=False, pack=False)
     stolen = (await read_whole(other, "lake/_catalogue", largest_bytes=1 << 20)).data
     for content in (stolen, b"nothing", b""):
         await store.put("lake/_catalogue", content, overwrite=True)
@@ -331,12 +331,12 @@ async def test_an_index_of_another_lake_or_a_damaged_one_changes_no_row() -> Non
 async def test_keys_that_change_their_type_make_entries_old() -> None:
     objects = {f"lake/code={code}/a.parquet": file_of(code, 0) for code in (1, 2)}
     store = LakeStore(objects)
-    await index_table("lake", store=store)
+    await index_table("lake", store=store, pages=False, pack=False)
     await store.put("lake/code=x/a.parquet", file_of(3, 0), overwrite=False)
     async with cp.open_table("lake", store=store) as table:
         assert (await table.scan(["code"]).to_arrow()).column("code").unique().to_pylist() == ["1", "2", "x"]
         assert await table.scan(where="code = '2'").count() == 50
-    report = await index_table("lake", store=store)
+    report = await index_table("lake", store=store, pages=False, pack=False)
     assert report.catalogue is not None
     assert report.catalogue.packed_count == 3
     async with cp.open_table("lake", store=store) as table:
@@ -347,7 +347,7 @@ async def test_keys_that_change_their_type_make_entries_old() -> None:
 async def test_names_and_keys_in_any_script_are_indexed() -> None:
     cities = ["Zürich", "Москва", "Z%C3%BCrich-Nord", "東京"]
     store = LakeStore({f"lake/city={city}/part-é.parquet": file_of(day, 0) for day, city in enumerate(cities)})
-    report = await index_table("lake", store=store)
+    report = await index_table("lake", store=store, pages=False, pack=False)
     assert report.catalogue is not None
     assert (report.catalogue.action, report.catalogue.packed_count) == ("written", len(cities))
     async with cp.open_table("lake", store=store) as table:
@@ -363,7 +363,7 @@ async def test_names_and_keys_in_any_script_are_indexed() -> None:
 async def test_a_file_whose_name_is_not_unicode_is_indexed_with_the_others() -> None:
     store = LakeStore({f"lake/date=2024-03-01/{name}.parquet": file_of(1, 0) for name in ("x", "y\udcff", "z\ud83d")})
     for action in ("written", "unchanged"):
-        report = await index_table("lake", store=store, index="mine/odd")
+        report = await index_table("lake", store=store, index="mine/odd", pages=False, pack=False)
         assert report.catalogue is not None
         assert (report.catalogue.action, report.catalogue.packed_count) == (action, 3)
     async with cp.open_table("lake", store=store, options=cp.ReadOptions(index="mine/odd")) as table:
@@ -375,7 +375,7 @@ async def test_a_file_whose_name_is_not_unicode_is_indexed_with_the_others() -> 
 async def test_a_file_that_cannot_be_described_is_a_failure_and_the_others_are_indexed() -> None:
     store = await lake()
     await store.put(f"lake/{name_of(1, 5)}", b"no Parquet", overwrite=False)
-    report = await index_table("lake", store=store)
+    report = await index_table("lake", store=store, pages=False, pack=False)
     assert report.catalogue is not None
     assert report.catalogue.packed_count == DAYS * FILES
     [left_out] = [one for one in report.catalogue.partitions if one.reason is not None]
@@ -399,12 +399,12 @@ async def test_nothing_is_written_below_the_root_of_cold_storage(caplog: pytest.
                 await write("cold/trades~5", store=store, index=index)
             assert caught.value.kind == "ColdStorage"
     assert store._objects == before
-    await index_table("cold/trades~5", store=store, index="mine/trades")
+    await index_table("cold/trades~5", store=store, index="mine/trades", pages=False, pack=False)
     options = cp.ReadOptions(index="mine/trades")
     async with cp.open_table("cold/trades~5", store=store, options=options) as table:
         assert await table.scan().count() == 100
         assert not [entry for entry in table.request_log if "parquet" in entry.path or "_pm" in entry.path]
-    again = await index_table("cold/trades~5", store=store, index="mine/trades")
+    again = await index_table("cold/trades~5", store=store, index="mine/trades", pages=False, pack=False)
     assert again.catalogue is not None
     assert again.catalogue.action == "unchanged"
     async with cp.open_table("cold/trades~5", store=store, options=cp.ReadOptions(index="mine/wrong")) as table:
@@ -417,7 +417,7 @@ async def test_nothing_is_written_below_the_root_of_cold_storage(caplog: pytest.
 async def test_a_dry_run_writes_nothing_and_says_how_large_it_would_be() -> None:
     store = await lake()
     before = dict(store._objects)
-    report = await index_table("lake", store=store, dry_run=True)
+    report = await index_table("lake", store=store, dry_run=True, pages=False, pack=False)
     assert report.catalogue is not None
     assert report.catalogue.action == "would write"
     assert report.catalogue.catalogue_bytes

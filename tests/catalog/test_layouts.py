@@ -574,7 +574,7 @@ def cold_storage(table: str, root: Path, *, sidecars: str) -> Path:
 
 
 def index_partition(directory: Path) -> None:
-    asyncio.run(index_table(str(directory)))
+    asyncio.run(index_table(str(directory), pages=False, pack=False))
 
 
 @pytest.mark.parametrize("sidecars", ["none", "sound", "damaged", "other"])
@@ -734,6 +734,6 @@ def test_no_part_of_cold_storage_is_indexed(tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     for place in (day, day.parent, day.parent.parent, cold):
         with pytest.raises(cp.errors.UnsupportedError) as caught:
-            asyncio.run(index_table(place))
+            asyncio.run(index_table(place, pages=False, pack=False))
         assert caught.value.kind == "ColdStorage"
     assert sorted(tmp_path.rglob("*")) == before

@@ -210,7 +210,7 @@ NAMES = ("2024-01-01.2", "2024-01-02.1")
 async def directories(tmp_path: Path) -> list[Path]:
     """Two partitions with other rows."""
     path = copy_table("o3_in_place", tmp_path)
-    await index_table(path)
+    await index_table(path, pages=False, pack=False)
     return [path / name for name in NAMES]
 
 
@@ -279,7 +279,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     columns = {f"c{number}": pa.array(np.arange(ROWS) * number) for number in range(COLUMNS)}
     table = pa.table({"ts": times, **columns})
     pq.write_table(table, directory / "data.parquet", row_group_size=1, use_dictionary=False)
-    asyncio.run(index_table(directory))
+    asyncio.run(index_table(directory, pages=False, pack=False))
     return root
 
 

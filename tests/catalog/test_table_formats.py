@@ -200,7 +200,11 @@ def test_an_index_of_live_files_serves_a_delta_table_in_a_store(tmp_path: Path) 
     deltalake.DeltaTable(str(tmp_path / "bucket" / "delta")).delete("id < 3")
     with ColdStoreServer(tmp_path) as server:
         options, place = server.storage_options, "s3://bucket/indexes/delta"
-        report = asyncio.run(index_table("s3://bucket/delta", storage_options=options, format="delta", index=place))
+        report = asyncio.run(
+            index_table(
+                "s3://bucket/delta", storage_options=options, format="delta", index=place, pages=False, pack=False
+            )
+        )
         assert report.catalogue is not None
         assert (report.catalogue.action, report.catalogue.packed_count) == ("written", 6)
         read = cp.ReadOptions(format="delta", index=place)

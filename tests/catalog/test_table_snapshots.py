@@ -64,7 +64,7 @@ async def test_an_open_table_stays_at_its_transaction_until_it_is_refreshed(tmp_
 
 async def test_refreshing_reads_only_what_changed(tmp_path: Path) -> None:
     path = copy_table("o3_in_place", tmp_path)
-    await index_table(path)
+    await index_table(path, pages=False, pack=False)
     set_moment(path, "0_converted")
     async with cp.open_table(path) as table:
         await table.scan().plan()
@@ -82,7 +82,7 @@ async def test_refreshing_reads_only_what_changed(tmp_path: Path) -> None:
 async def test_the_sidecar_footer_of_the_transaction_is_read_not_the_newest(tmp_path: Path) -> None:
     path = copy_table("o3_in_place", tmp_path)
     set_moment(path, "1_one_late_row")
-    await index_table(path)  # sidecars of the committed size, although the files are longer
+    await index_table(path, pages=False, pack=False)  # sidecars of the committed size, although the files are longer
     async with cp.open_table(path) as table:
         plan = await table.scan().plan()
         assert [partition.metadata_source for partition in plan.partitions] == ["sidecar", "sidecar", "native"]
@@ -95,7 +95,7 @@ async def test_the_sidecar_footer_of_the_transaction_is_read_not_the_newest(tmp_
 async def test_a_sidecar_of_another_state_is_passed_over_and_explain_says_so(tmp_path: Path) -> None:
     path = copy_table("o3_in_place", tmp_path)
     set_moment(path, "0_converted")
-    await index_table(path)
+    await index_table(path, pages=False, pack=False)
     set_moment(path, "2_burst")
     async with cp.open_table(path) as table:
         explained = (await table.scan().plan()).explain()
@@ -281,7 +281,7 @@ async def test_opening_3650_days_is_one_round_trip_and_only_the_wanted_sidecar_i
     tmp_path: Path, wanted_us: int, read: list[str]
 ) -> None:
     path = copy_table("interval_day", tmp_path)
-    await index_table(path)
+    await index_table(path, pages=False, pack=False)
     store = await table_of_many_days(path, 3650)
     async with cp.open_table("b", store=LatencyStore(store, first_byte_s=0.02)) as table:
         assert len(table.partitions) == 3650
@@ -332,7 +332,7 @@ async def test_partitions_that_a_newer_questdb_marked_are_refused(tmp_path: Path
 
 async def test_a_sidecar_that_grows_without_new_rows_changes_nothing(tmp_path: Path) -> None:
     path = copy_table("interval_month", tmp_path)
-    await index_table(path)
+    await index_table(path, pages=False, pack=False)
     async with cp.open_table(path) as table:
         first = table.partitions[0]
         before = await first.metadata()
@@ -463,7 +463,7 @@ def replace_data(table: Path, day: int) -> str:
 async def test_a_refreshed_table_asks_for_what_an_old_listing_got_wrong(tmp_path: Path, *, is_packed: bool) -> None:
     table_path = tmp_path / "bucket" / "trades"
     write_trades(table_path, days=DAYS, on_day=lambda: None)
-    await index_table(table_path)
+    await index_table(table_path, pages=False, pack=False)
     if is_packed:
         with ColdStoreServer(tmp_path) as server:
             await pack_table(URL, storage_options=server.storage_options)

@@ -201,7 +201,7 @@ def pages_path(tmp_path: Path) -> Path:
         pa.table({"x": values}), directory / "data.parquet", row_group_size=3_000, use_dictionary=False,
         write_page_index=True, write_batch_size=50, data_page_size=50,
     )  # fmt: skip
-    asyncio.run(index_table(directory, pages=True))
+    asyncio.run(index_table(directory, pages=True, pack=False))
     return directory / "_pages"
 
 

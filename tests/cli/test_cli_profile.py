@@ -28,7 +28,7 @@ async def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, value in {**SECRETS, "AWS_SESSION_TOKEN": "planted-token", "AWS_REGION": "us-east-1"}.items():
         monkeypatch.setenv(name, value)
     partition = GOLDEN.copied_to(tmp_path / "root" / "bucket" / "db")
-    await index_table(partition)
+    await index_table(partition, pages=False, pack=False)
     return partition
 
 

@@ -102,7 +102,7 @@ async def _store(data: bytes, mode: Mode) -> MemoryStore:
     await store.put(f"{PARTITION}/data.parquet", data, overwrite=False)
     if mode is not Mode.FOOTER:
         # Where that fails, opening the partition says why.
-        await index_table(PARTITION, store=store, pages=mode is Mode.PAGES)
+        await index_table(PARTITION, store=store, pages=mode is Mode.PAGES, pack=False)
     return store
 
 

@@ -29,7 +29,7 @@ def server(tmp_path: Path) -> Iterator[ColdStoreServer]:
         path = tmp_path / "bucket" / "trades" / f"2024-03-0{day + 1}" / "data.parquet"
         path.parent.mkdir(parents=True)
         pq.write_table(trades_of(day, ROWS), path, row_group_size=250)
-    asyncio.run(index_table(tmp_path / "bucket" / "trades"))
+    asyncio.run(index_table(tmp_path / "bucket" / "trades", pages=False, pack=False))
     with ColdStoreServer(tmp_path) as started:
         yield started
 

@@ -58,7 +58,7 @@ def written(minio: LiveS3, tmp_path_factory: pytest.TempPathFactory) -> pa.Table
     """Rows of a table that was copied to the server, not through the bad network."""
     table = tmp_path_factory.mktemp("network") / "trades"
     write_trades(table, days=DAYS, on_day=lambda: None)
-    asyncio.run(index_table(table))
+    asyncio.run(index_table(table, pages=False, pack=False))
     minio.upload(table, PREFIX)
     return pa.concat_tables([pq.read_table(path) for path in sorted(table.rglob("data.parquet"))])
 

@@ -62,7 +62,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of the table, with sidecars."""
     table = tmp_path_factory.mktemp("faults") / "trades"
     write_trades(table, days=2, on_day=lambda: None)
-    asyncio.run(index_table(table))
+    asyncio.run(index_table(table, pages=False, pack=False))
     return table
 
 

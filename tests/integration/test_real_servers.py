@@ -174,7 +174,7 @@ async def test_random_tables_are_indexed_and_read(server: LiveS3, tmp_path: Path
         target.write_bytes((await read_whole(table.store, f"{partition}/data.parquet")).data)
     server.upload(tmp_path / "table", f"random{seed}")
     url, keys = f"s3://{server.bucket}/random{seed}", server.storage_options
-    await index_table(url, storage_options=keys)
+    await index_table(url, storage_options=keys, pages=False, pack=False)
     assert any(key.endswith("/_pm") for key in server.keys(f"random{seed}/"))
     async with cp.open_table(url, storage_options=keys) as opened:
         assert_identical(await opened.scan().to_arrow(), table.rows)
@@ -183,7 +183,7 @@ async def test_random_tables_are_indexed_and_read(server: LiveS3, tmp_path: Path
 @pytest.mark.parametrize("storage_class", ["GLACIER", "DEEP_ARCHIVE"])
 async def test_localstack_archives_and_restores(localstack: LiveS3, tmp_path: Path, storage_class: str) -> None:
     table = copy_parquet_partitions("interval_day", tmp_path / "table")
-    await index_table(table)
+    await index_table(table, pages=False, pack=False)
     async with cp.open_table(table) as opened:
         expected = await opened.scan().to_arrow()
     url, keys = f"s3://{localstack.bucket}/{storage_class.lower()}", localstack.storage_options

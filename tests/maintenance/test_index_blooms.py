@@ -64,7 +64,7 @@ def needles_file(rows: int) -> bytes:
 @pytest.mark.parametrize("inline", [True, False])
 async def test_the_filters_of_a_genuine_table(tmp_path: Path, inline: bool) -> None:
     table = copy_parquet_partitions("bloom", tmp_path)
-    report = await index_table(table, inline_bloom_bytes=64 * 1024 if inline else 1024)
+    report = await index_table(table, inline_bloom_bytes=64 * 1024 if inline else 1024, pages=False, pack=False)
     assert [(done.action, done.reason) for done in report.partitions] == [("written", None)]
     (path,) = table.glob("*/data.parquet")
     file, sidecar = path.read_bytes(), parse_sidecar((path.parent / "_pm").read_bytes())
@@ -86,7 +86,7 @@ async def indexed(file: bytes, options: ReadOptions | None = None) -> tuple[Side
     """Index one file; return its sidecar, what that cost and what the report remarks."""
     objects = MemoryStore({DATA: file})
     trace = TraceStore(objects)
-    (done,) = (await index_table("t", store=trace, options=options)).partitions
+    (done,) = (await index_table("t", store=trace, options=options, pages=False, pack=False)).partitions
     assert done.action == "written"
     written = await objects.get(RangeRequest(path=SIDECAR, byte_range=SuffixRange(1 << 30), reason="test"))
     return parse_sidecar(written.data), trace, done.reason
@@ -98,9 +98,11 @@ def bloom_requests(trace: TraceStore) -> list[int]:
 
 async def test_filters_move_into_sidecars_that_are_there_if_they_may_be_large() -> None:
     store = MemoryStore({"day/data.parquet": needles_file(40_000)})
-    assert (await index_table("day", store=store)).count("written") == 1
+    assert (await index_table("day", store=store, pages=False, pack=False)).count("written") == 1
     for inline_bloom_bytes, is_external in ((1 << 20, False), (None, True)):
-        report = await index_table("day", store=store, force=True, inline_bloom_bytes=inline_bloom_bytes)
+        report = await index_table(
+            "day", store=store, force=True, inline_bloom_bytes=inline_bloom_bytes, pages=False, pack=False
+        )
         assert report.count("written") == 1
         async with cp.open_partition("day", store=store) as partition:
             sidecar = partition.partitions[0].snapshot

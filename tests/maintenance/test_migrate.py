@@ -95,7 +95,7 @@ async def test_a_sidecar_that_is_of_no_use_is_replaced(
         write_sidecar(first(days), row_groups=[replace(group, row_count=1) for group in content.row_groups])
     if kind == "damaged":
         # Indexing leaves alone what a newer version may have written, and says so.
-        assert actions(await index_table(days))[0] == "failed"
+        assert actions(await index_table(days, pages=False, pack=False))[0] == "failed"
         renew = migrate_table
     report = await renew(days)
     assert actions(report)[0] == "written"

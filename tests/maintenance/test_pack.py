@@ -76,14 +76,14 @@ async def test_a_second_time_nothing_is_written() -> None:
 
 
 async def test_dry_run_writes_nothing(table: Path) -> None:
-    await index_table(table)
+    await index_table(table, pages=False, pack=False)
     report = await pack_table(table, dry_run=True)
     assert (report.action, report.packed_count) == ("would write", 4)
     assert not (table / CATALOGUE_FILE).exists()
 
 
 async def test_partitions_without_a_usable_sidecar_are_left_out(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    await index_table(table)
+    await index_table(table, pages=False, pack=False)
     first, second, third, fourth, native = (path.name for path in directories(table))
     (table / first / "_pm").unlink()
     (table / second / "_pm").write_bytes(b"nothing of the kind")
@@ -115,11 +115,11 @@ async def test_without_a_transaction_only_a_store_that_tells_versions_helps() ->
 
 
 async def test_a_partition_is_no_table(table: Path) -> None:
-    await index_table(table)
+    await index_table(table, pages=False, pack=False)
     with pytest.raises(InvalidInputError) as caught:
         await pack_table(directories(table)[0])
     assert caught.value.kind == "NotATable"
-    assert (await index_table(directories(table)[0], pack=True)).catalogue is None
+    assert (await index_table(directories(table)[0], pack=True, pages=False)).catalogue is None
 
 
 async def test_of_two_at_the_same_time_one_fails() -> None:
@@ -146,24 +146,24 @@ async def test_of_two_at_the_same_time_one_fails() -> None:
 
 
 async def test_index_renews_what_it_wrote_and_makes_none_unasked(table: Path) -> None:
-    assert (await index_table(table)).catalogue is None
+    assert (await index_table(table, pages=False, pack=False)).catalogue is None
     assert not (table / CATALOGUE_FILE).exists()
     first = directories(table)[0]
     (first / "_pm").unlink()
     await pack_table(table)
     assert len(packed_names(table)) == 3
     trace = TraceStore(QuotingStore(objects_of(table)))
-    report = await index_table(TABLE, store=trace)
+    report = await index_table(TABLE, store=trace, pages=False, pack=False)
     assert report.catalogue is not None
     assert (report.catalogue.action, report.catalogue.packed_count) == ("written", 4)
     # Of the others the old entries are taken over: only the new sidecar is read again.
     assert [
         record.path.split("/")[-1] for record in trace.records if record.operation == "list" and "2024" in record.path
     ] == [first.name]
-    again = await index_table(TABLE, store=trace, pages=True)
+    again = await index_table(TABLE, store=trace, pages=True, pack=False)
     assert again.catalogue is not None
     assert parse_catalogue_index(await content(trace), path=None).has_pages.all()
-    assert (await index_table(TABLE, store=trace, dry_run=True)).catalogue is None
+    assert (await index_table(TABLE, store=trace, dry_run=True, pages=False, pack=False)).catalogue is None
 
 
 async def test_migrate_renews(table: Path) -> None:
@@ -178,7 +178,7 @@ async def test_migrate_renews(table: Path) -> None:
 
 
 async def test_compact_renews(table: Path) -> None:
-    await index_table(table, pack=True)
+    await index_table(table, pack=True, pages=False)
     report = await compact_table(table, force=True)
     assert report.catalogue is not None
     assert report.catalogue.action == "written"
@@ -191,7 +191,7 @@ async def test_compact_renews(table: Path) -> None:
 
 
 async def test_publish_renews(table: Path) -> None:
-    await index_table(table)
+    await index_table(table, pages=False, pack=False)
     store = QuotingStore()
     first = await publish_table(table, TABLE, store=store)
     assert first.catalogue is None
@@ -222,7 +222,7 @@ async def test_a_catalogue_that_cannot_be_renewed_fails_nothing_else() -> None:
             return await super().put(path, data, overwrite=overwrite, if_match=if_match, storage_class=storage_class)
 
     objects = {path: data for path, data in table_of_days(DAYS).items() if not path.endswith("_pm")}
-    report = await index_table(TABLE, store=Refusing(objects), pack=True)
+    report = await index_table(TABLE, store=Refusing(objects), pack=True, pages=False)
     assert report.count("written") == DAYS
     assert report.catalogue is not None
     assert report.catalogue.action == "failed"
@@ -232,7 +232,7 @@ async def test_a_catalogue_that_cannot_be_renewed_fails_nothing_else() -> None:
 async def test_a_damaged_catalogue_is_replaced() -> None:
     store = QuotingStore(table_of_days(DAYS) | {CATALOGUE: b"nothing of the kind"})
     assert (await pack_table(TABLE, store=store)).action == "written"
-    assert (await index_table(TABLE, store=store)).catalogue is not None
+    assert (await index_table(TABLE, store=store, pages=False, pack=False)).catalogue is not None
     parse_catalogue_index(await content(store), path=None)
     with pytest.raises(FormatError):
         parse_catalogue_index(b"nothing of the kind", path=None)
@@ -244,7 +244,7 @@ def kinds(report: VerifyReport) -> Counter[str]:
 
 
 async def test_verify_compares_it(table: Path) -> None:
-    await index_table(table, pack=True)
+    await index_table(table, pack=True, pages=False)
     assert not kinds(await verify_table(table))
     first = directories(table)[0]
     write_sidecar(first, unused_bytes=1)  # sound in itself, and not what was packed

@@ -112,7 +112,7 @@ async def test_what_writes_to_the_table_renews_it(table: Path) -> None:
         " miss rows, or read wrong ones"
     )
     add_day(table, DAYS)
-    report = await index_table(table)
+    report = await index_table(table, pages=False, pack=False)
     assert report.catalogue is not None
     assert report.catalogue.parquet_metadata is not None
     assert (report.catalogue.parquet_metadata.action, report.catalogue.parquet_metadata.file_count) == ("written", 5)
@@ -155,7 +155,7 @@ async def test_writes_and_compactions_fetch_only_what_they_changed(tmp_path: Pat
 async def test_one_that_cannot_be_renewed_is_removed(table: Path) -> None:
     await metadata_of(table)
     add_day(table, DAYS, parquet_of(trades_of(DAYS, ROWS).drop(["note"]), row_groups=1))
-    report = await index_table(table)
+    report = await index_table(table, pages=False, pack=False)
     assert report.catalogue is not None
     assert report.catalogue.parquet_metadata is not None
     assert report.catalogue.parquet_metadata.action == "removed"
@@ -179,7 +179,7 @@ async def test_one_that_cannot_be_written_is_removed_and_the_catalogue_renewed(t
     await pack_table("t", store=store, parquet_metadata=True)
     await store.put(f"t/{name_of(DAYS)}/data.parquet", day_of_trades(DAYS, rows=ROWS, row_groups=4), overwrite=False)
     store.fails = True
-    report = await index_table("t", store=store)
+    report = await index_table("t", store=store, pages=False, pack=False)
     assert report.catalogue is not None
     assert report.catalogue.parquet_metadata is not None
     assert report.catalogue.parquet_metadata.action == "removed"
@@ -266,7 +266,7 @@ async def test_publications_and_lakes_renew_it_for_what_is_new(tmp_path: Path) -
     await pack_table("lake", store=lake, parquet_metadata=True)
     await lake.put("lake/date=2024-03-03/3.parquet", day_of_trades(3, rows=ROWS, row_groups=1), overwrite=False)
     trace = TraceStore(lake)
-    indexed = await index_table("lake", store=trace)
+    indexed = await index_table("lake", store=trace, pages=False, pack=False)
     assert indexed.catalogue is not None
     assert indexed.catalogue.parquet_metadata is not None
     assert (indexed.catalogue.parquet_metadata.action, indexed.catalogue.parquet_metadata.file_count) == ("written", 3)

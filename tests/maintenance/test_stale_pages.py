@@ -48,7 +48,7 @@ def partition_of(tmp_path: Path, data: bytes) -> Path:
 
 async def store_with_stale_pages() -> QuotingStore:
     store = QuotingStore({f"{DIRECTORY}/data.parquet": FIRST})
-    await index_table(DIRECTORY, store=store, pages=True)
+    await index_table(DIRECTORY, store=store, pages=True, pack=False)
     await store.put(f"{DIRECTORY}/data.parquet", SECOND, overwrite=True)
     return store
 
@@ -60,13 +60,13 @@ def test_nothing_in_the_sidecars_tells_the_versions_apart() -> None:
 
 async def test_writing_sidecars_anew_renews_pages(tmp_path: Path) -> None:
     partition = partition_of(tmp_path, FIRST)
-    await index_table(partition, pages=True)
+    await index_table(partition, pages=True, pack=False)
     before = (partition / "_pages").read_bytes()
     (partition / "data.parquet").write_bytes(SECOND)
-    planned = await index_table(partition, force=True, dry_run=True)
+    planned = await index_table(partition, force=True, dry_run=True, pages=False, pack=False)
     assert planned.count_pages("would write") == 1
     assert (partition / "_pages").read_bytes() == before
-    done = await index_table(partition, force=True)
+    done = await index_table(partition, force=True, pages=False, pack=False)
     assert done.count_pages("written") == 1
     assert (partition / "_pages").read_bytes() != before
     assert await found_rows(str(partition)) == 50
@@ -74,14 +74,14 @@ async def test_writing_sidecars_anew_renews_pages(tmp_path: Path) -> None:
 
 async def test_where_there_are_none_none_are_written(tmp_path: Path) -> None:
     partition = partition_of(tmp_path, FIRST)
-    [done] = (await index_table(partition, force=True)).partitions
+    [done] = (await index_table(partition, force=True, pages=False, pack=False)).partitions
     assert done.pages is None
     assert not (partition / "_pages").exists()
 
 
 async def test_migration_renews_pages_too(tmp_path: Path) -> None:
     table = copy_table("interval_day", tmp_path)
-    await index_table(table, pages=True)
+    await index_table(table, pages=True, pack=False)
     kept, *others = sorted(table.glob("*/_pages"))
     good = kept.read_bytes()
     kept.write_bytes(others[0].read_bytes())
@@ -95,12 +95,12 @@ async def test_migration_renews_pages_too(tmp_path: Path) -> None:
 
 async def test_pages_that_cannot_be_replaced_are_removed(tmp_path: Path) -> None:
     partition = partition_of(tmp_path, FIRST)
-    await index_table(partition, pages=True)
+    await index_table(partition, pages=True, pack=False)
     (partition / "data.parquet").write_bytes(written(pa.table({"values": pa.array([[1.0, 2.0]] * 100)})))
-    planned = (await index_table(partition, force=True, dry_run=True)).partitions[0]
+    planned = (await index_table(partition, force=True, dry_run=True, pages=False, pack=False)).partitions[0]
     assert planned.pages is not None
     assert (partition / "_pages").exists()
-    done = (await index_table(partition, force=True)).partitions[0]
+    done = (await index_table(partition, force=True, pages=False, pack=False)).partitions[0]
     assert done.pages is not None
     assert done.pages.action == "skipped"
     assert "the old _pages was removed" in (done.pages.reason or "")
@@ -118,9 +118,9 @@ class FullDisk(LocalStore):
 
 async def test_pages_that_fail_to_be_replaced_are_removed(tmp_path: Path) -> None:
     partition = partition_of(tmp_path, FIRST)
-    await index_table(partition, pages=True)
+    await index_table(partition, pages=True, pack=False)
     (partition / "data.parquet").write_bytes(SECOND)
-    [done] = (await index_table(str(partition), force=True, store=FullDisk())).partitions
+    [done] = (await index_table(str(partition), force=True, store=FullDisk(), pages=False, pack=False)).partitions
     assert done.pages is not None
     assert (done.pages.action, done.pages.reason) == (
         "failed",
@@ -131,18 +131,18 @@ async def test_pages_that_fail_to_be_replaced_are_removed(tmp_path: Path) -> Non
 
 async def test_a_newer_file_on_a_disk_is_described_anew(tmp_path: Path) -> None:
     partition = partition_of(tmp_path, FIRST)
-    await index_table(partition, pages=True)
+    await index_table(partition, pages=True, pack=False)
     (partition / "data.parquet").write_bytes(SECOND)
     after = (partition / "_pages").stat().st_mtime + 5
     os.utime(partition / "data.parquet", (after, after))
-    assert (await index_table(partition, pages=True)).count_pages("written") == 1
+    assert (await index_table(partition, pages=True, pack=False)).count_pages("written") == 1
     assert await found_rows(str(partition)) == 50
 
 
 async def test_another_version_of_an_object_is_described_anew() -> None:
     store = await store_with_stale_pages()
-    assert (await index_table(DIRECTORY, store=store, pages=True)).count_pages("written") == 1
-    assert (await index_table(DIRECTORY, store=store, pages=True)).count_pages("kept") == 1
+    assert (await index_table(DIRECTORY, store=store, pages=True, pack=False)).count_pages("written") == 1
+    assert (await index_table(DIRECTORY, store=store, pages=True, pack=False)).count_pages("kept") == 1
     assert await found_rows(DIRECTORY, store) == 50
 
 
@@ -152,17 +152,17 @@ async def test_a_scan_notices_that_the_pages_are_of_another_version(*, has_sidec
     store = await store_with_stale_pages()
     if not has_sidecar:
         await store.delete([f"{DIRECTORY}/_pm"])
-    with pytest.raises(ObjectChangedError, match=r"index --pages --force.*page_index='never'") as caught:
+    with pytest.raises(ObjectChangedError, match=r"index --force.*page_index='never'") as caught:
         await found_rows(DIRECTORY, store)
     assert (caught.value.kind, caught.value.path) == ("StalePages", f"{DIRECTORY}/data.parquet")
     assert await found_rows(DIRECTORY, store, page_index="never") == 50
-    await index_table(DIRECTORY, store=store, pages=True, force=True)
+    await index_table(DIRECTORY, store=store, pages=True, force=True, pack=False)
     assert await found_rows(DIRECTORY, store) == 50
 
 
 async def test_pages_that_leave_no_row_are_checked_by_one_small_request() -> None:
     store = QuotingStore({f"{DIRECTORY}/data.parquet": FIRST})
-    await index_table(DIRECTORY, store=store, pages=True)
+    await index_table(DIRECTORY, store=store, pages=True, pack=False)
     async with cp.open_table(DIRECTORY, store=store) as table:
         plan = await table.scan(["a"], "a < 50 and a > 60 and ts >= 0").plan()
         assert plan.request_count <= 1

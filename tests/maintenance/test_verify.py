@@ -85,7 +85,7 @@ async def days(tmp_path: Path) -> Path:
 async def files(tmp_path: Path) -> Path:
     """The same Parquet partitions with sidecars, without the table's files."""
     table = copy_parquet_partitions("interval_day", tmp_path)
-    await index_table(table)
+    await index_table(table, pages=False, pack=False)
     return table
 
 
@@ -364,7 +364,7 @@ def spoil_pages(table: Path) -> tuple[Path, Path]:
 
 
 async def test_pages_that_are_of_no_use_are_found(days: Path) -> None:
-    await index_table(days, pages=True)
+    await index_table(days, pages=True, pack=False)
     assert not (await verify_table(days)).count("warning")
     first, second = spoil_pages(days)
     report = await verify_table(days)

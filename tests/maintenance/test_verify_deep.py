@@ -70,7 +70,7 @@ async def store_of(data: bytes, *, pages: bool = False, damaged: bytes | None = 
     """A partition with the sidecar of ``data``, whose Parquet file has since become ``damaged``."""
     store = ArchiveStore()
     await store.put(PATH, data, overwrite=False)
-    await index_table("day", store=store, pages=pages)
+    await index_table("day", store=store, pages=pages, pack=False)
     if damaged is not None:
         assert len(damaged) == len(data)
         await store.put(PATH, damaged, overwrite=True)
@@ -157,7 +157,7 @@ async def test_the_checksum_of_the_object_is_compared(monkeypatch: pytest.Monkey
     monkeypatch.setattr(deep_check, "_PIECE_BYTES", 10_000)
     data, store = make_file(), ChecksumStore()
     await store.put(PATH, data, overwrite=False)
-    await index_table("day", store=store)
+    await index_table("day", store=store, pages=False, pack=False)
     trace = TraceStore(store)
     report = await verify_table("day", store=trace, deep=True)
     [partition] = report.partitions
@@ -205,7 +205,7 @@ async def test_a_bloom_filter_that_denies_a_value(has_sidecar: bool) -> None:
         store = ArchiveStore()
         await store.put(PATH, data, overwrite=False)
         if has_sidecar:
-            await index_table("day", store=store)
+            await index_table("day", store=store, pages=False, pack=False)
         if damaged is not None:
             await store.put(PATH, damaged, overwrite=True)
         errors = await errors_of(store)

@@ -47,7 +47,7 @@ def _objects() -> dict[str, bytes]:
             rows = pa.table({"ts": pa.array(times, pa.timestamp("us", "UTC")), "id": _ids(day)})
             options = WriteOptions(row_group_rows=ROWS // 2, bloom_columns=("id",))
             await write_partition(directory / f"2024-03-{day + 1:02}", rows, timestamp="ts", options=options)
-        await index_table(directory, force=True, inline_bloom_bytes=0)
+        await index_table(directory, force=True, inline_bloom_bytes=0, pages=False, pack=False)
 
     with TemporaryDirectory() as directory:
         asyncio.run(write(Path(directory)))
@@ -109,7 +109,9 @@ async def test_a_filter_that_loses_rows_is_an_error() -> None:
 @pytest.mark.parametrize("inline_bloom_bytes", [0, 1 << 20])
 async def test_filters_that_lie_elsewhere_by_now_are_the_same_ones(inline_bloom_bytes: int) -> None:
     store = await packed()
-    await index_table(f"{TABLE}/{WRONG_DAY}", store=store, force=True, inline_bloom_bytes=inline_bloom_bytes)
+    await index_table(
+        f"{TABLE}/{WRONG_DAY}", store=store, force=True, inline_bloom_bytes=inline_bloom_bytes, pages=False, pack=False
+    )
     assert not said(await verify_table(TABLE, store=store, deep=True))
 
 

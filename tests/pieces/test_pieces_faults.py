@@ -118,7 +118,7 @@ async def test_archived_data_is_refused_on_the_driver(tmp_path: Path) -> None:
     table = tmp_path / "bucket" / "db" / "trades" / "2024-03-01"
     table.mkdir(parents=True)
     (table / "data.parquet").write_bytes(day_file(0))
-    await index_table(table.parent)
+    await index_table(table.parent, pages=False, pack=False)
     with ColdStoreServer(tmp_path, ColdStoreOptions(storage_classes={"*/data.parquet": "GLACIER"})) as server:
         async with cp.open_table("s3://bucket/db/trades", storage_options=server.storage_options) as opened:
             with pytest.raises(cp.errors.ArchivedObjectError):

@@ -61,7 +61,7 @@ async def test_processes_are_as_patient_as_they_are_told(tmp_path: Path, monkeyp
     busy = ColdStoreOptions(faults=(FaultRule("slow-down", operation="PutObject"),))
     with ColdStoreServer(tmp_path, busy) as server:
         report = await run_pipeline(
-            IndexJob(),
+            IndexJob(pages=False, pack=False),
             "s3://bucket/lake",
             engine=LocalEngine(processes=2),
             storage_options=server.storage_options,

@@ -85,16 +85,16 @@ async def test_pages_name_the_version_that_was_moved(tmp_path: Path) -> None:
     job = TierJob(storage_class_after=("0d=STANDARD_IA",), least_bytes=0)
     with ColdStoreServer(tmp_path) as server:
         options = server.storage_options
-        await run_pipeline(IndexJob(pages=True), "s3://bucket/lake", storage_options=options)
+        await run_pipeline(IndexJob(pages=True, pack=False), "s3://bucket/lake", storage_options=options)
         moved = await tier(server, job)
         assert all(result.details["has_renewed_pages"] for result in moved.results if result.action == "moved")
         # A store dates a moved object anew, to the second, so that the sidecar may seem older than its file: it is renewed once.
-        again = await run_pipeline(IndexJob(pages=True), "s3://bucket/lake", storage_options=options)
+        again = await run_pipeline(IndexJob(pages=True, pack=False), "s3://bucket/lake", storage_options=options)
         reasons = {result.reason for result in again.results if result.outcome != "nothing to do"}
         assert reasons <= {"stale: data.parquet was written after it"}
         server.reset()
         # Every `_pages` describes its file: none is written anew.
-        at_last = await run_pipeline(IndexJob(pages=True), "s3://bucket/lake", storage_options=options)
+        at_last = await run_pipeline(IndexJob(pages=True, pack=False), "s3://bucket/lake", storage_options=options)
         assert {result.outcome for result in at_last.results} == {"nothing to do"}
         assert not [request.path for request in server.requests if request.method == "PUT"]
 

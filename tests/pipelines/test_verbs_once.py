@@ -32,7 +32,7 @@ async def prepared(verb: str, root: Path) -> Path:
     """Copy a table of QuestDB of which one Parquet file is damaged, with sidecars where the verb is not about them."""
     table = copy_table(TABLE, root)
     if verb in {"pack", "verify", "verify deep"}:
-        await index_table(table)
+        await index_table(table, pages=False, pack=False)
     damage(sorted(path.parent for path in table.glob("*/data.parquet"))[1])
     return table
 

@@ -43,7 +43,7 @@ from tests.support.table_copies import copy_table
 ITEM = WorkItem(lake="s3://bucket/db", table="trades", partition="2024-01-01.7", cost_bytes=9, work={"a": [1, None]})
 RESULT = WorkResult(table="s3://bucket/db/trades", outcome="failed", action="failed", reason="öl", details={"n": 1})
 EVERY_JOB: list[Job] = [
-    IndexJob(pages=True),
+    IndexJob(pages=True, pack=False),
     VerifyJob(deep=True),
     MigrateJob(force=True),
     PackJob(bloom_limit_bytes=7),
@@ -130,7 +130,7 @@ def test_settings_are_not_shown() -> None:
 
 async def test_a_run_without_a_lake() -> None:
     with pytest.raises(InvalidInputError, match="no lake"):
-        await run_pipeline(IndexJob(), [])
+        await run_pipeline(IndexJob(pages=False, pack=False), [])
 
 
 def test_less_than_one_process() -> None:

@@ -72,7 +72,7 @@ def _written(**settings: Any) -> bytes:
 
 async def store_of(file: bytes, *, pages: bool = False) -> MemoryStore:
     store = MemoryStore({DATA: file})
-    await index_table("t", store=store, pages=pages)
+    await index_table("t", store=store, pages=pages, pack=False)
     return store
 
 
@@ -269,10 +269,10 @@ async def test_a_page_file_stays_behind_when_its_partition_is_replaced() -> None
     store = await store_of(other_version(), pages=True)
     await store.put(DATA, honest_file(), overwrite=True)
     await store.delete(["t/_pm"])
-    await index_table("t", store=store)
+    await index_table("t", store=store, pages=False, pack=False)
     notes = await assert_no_row_is_lost(store)
     assert any("made for" in note for note in notes), notes
-    await index_table("t", store=store, force=True)  # writes the pages anew as well
+    await index_table("t", store=store, force=True, pages=False, pack=False)  # writes the pages anew as well
     assert not await assert_no_row_is_lost(store)
 
 

@@ -88,7 +88,7 @@ async def test_in_place_updates_are_published_under_new_names(tmp_path: Path, wi
     for snapshot in SNAPSHOTS:
         put_in_state(table, snapshot)
         if with_sidecars:  # those of the last moment know nothing of the earlier ones
-            await index_table(table, force=True)
+            await index_table(table, force=True, pages=False, pack=False)
         before = await objects_in(store, "bucket/t") if names else {}
         report = await publish_table(table, "bucket/t", store=store)
         after = await objects_in(store, "bucket/t")
@@ -351,19 +351,19 @@ async def published_pages(store: MemoryStore, path: str) -> dict[str, bytes]:
 
 async def test_pages_are_published_beside_their_sidecars(tmp_path: Path) -> None:
     table = copy_table("interval_day", tmp_path)
-    await index_table(table, pages=True)
+    await index_table(table, pages=True, pack=False)
     store = MemoryStore()
     await publish_table(table, "bucket/t", store=store)
     assert await published_pages(store, "bucket/t") == {
         path.parent.name: path.read_bytes() for path in table.glob("*/_pages")
     }
-    again = await index_table("bucket/t", pages=True, store=store)
+    again = await index_table("bucket/t", pages=True, store=store, pack=False)
     assert again.count_pages("kept") == 4
 
 
 async def test_what_describes_another_file_stays_behind(tmp_path: Path) -> None:
     table = copy_table("interval_day", tmp_path)
-    await index_table(table, pages=True)
+    await index_table(table, pages=True, pack=False)
     first, second, *others = sorted(table.glob("*/_pages"))
     second.write_bytes(first.read_bytes())
     first.write_bytes(b"garbage")
@@ -375,7 +375,7 @@ async def test_what_describes_another_file_stays_behind(tmp_path: Path) -> None:
 async def test_pages_of_an_earlier_run_are_not_replaced(tmp_path: Path) -> None:
     """Nothing that exists is; readers check whose pages they are."""
     table = copy_table("interval_day", tmp_path)
-    await index_table(table, pages=True)
+    await index_table(table, pages=True, pack=False)
     first = min(table.glob("*/_pages"))
     store = MemoryStore()
     await store.put("bucket/t/_publishing", b"", overwrite=False)

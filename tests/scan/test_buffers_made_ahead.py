@@ -34,7 +34,7 @@ SLOW = ColdStoreOptions(first_byte_s=0.3)
 async def partition(tmp_path: Path) -> Path:
     """A genuine partition with its sidecar, in a directory that serves as a bucket."""
     directory = GOLDEN.copied_to(tmp_path / "bucket" / "db")
-    await index_table(directory)
+    await index_table(directory, pages=False, pack=False)
     return directory
 
 

@@ -119,7 +119,7 @@ async def test_page_bounds_without_a_known_order_are_not_believed(
 ) -> None:
     partition = partition_of(tmp_path, change(LYING_FILES[lying]))
     if indexing != "none":
-        await index_table(partition, pages=indexing == "pages")
+        await index_table(partition, pages=indexing == "pages", pack=False)
     assert await rows_where(partition, "a >= 100 and a < 300") == 200
     assert await rows_where(partition, "a >= 1000000") == 0
 
@@ -128,14 +128,14 @@ async def test_page_bounds_without_a_known_order_are_not_believed(
 async def test_with_an_order_the_same_bounds_are_believed(tmp_path: Path, lying: str) -> None:
     """So that the tests above test something."""
     partition = partition_of(tmp_path, LYING_FILES[lying])
-    await index_table(partition, pages=True)
+    await index_table(partition, pages=True, pack=False)
     assert await rows_where(partition, "a >= 100 and a < 300") == 0
 
 
 async def test_pages_that_an_older_version_wrote_lie_no_longer(tmp_path: Path) -> None:
     """It kept the bounds of all pages, whatever the footer said of their order."""
     partition = partition_of(tmp_path, without_order(LYING_FILES["page index"]))
-    await index_table(partition, pages=True)
+    await index_table(partition, pages=True, pack=False)
     file, sidecar = (partition / "data.parquet").read_bytes(), parse_sidecar((partition / "_pm").read_bytes())
     places, place = chunk_places(sidecar), page_index_range(sidecar)
     believed = replace(places, has_bounds=np.ones(2, np.bool_))
@@ -152,7 +152,7 @@ async def test_out_of_line_bounds_of_no_bytes_are_no_empty_texts(tmp_path: Path,
     """QuestDB's own reader takes them for none (skip.rs), and its writer never writes any."""
     texts = ["", "a", "m", "z"]
     partition = partition_of(tmp_path, parquet_bytes(pa.table({"text": texts})))
-    await index_table(partition)
+    await index_table(partition, pages=False, pack=False)
     sidecar = parse_sidecar((partition / "_pm").read_bytes())
     changed = bytearray(sidecar.file)
     flags_place = sidecar.blocks.offset_of(0, 0, "stat_flags")

@@ -78,7 +78,7 @@ def data() -> bytes:
 @pytest.fixture
 async def store(data: bytes) -> MemoryStore:
     store = MemoryStore({"t/data.parquet": data})
-    await index_table("t", store=store)
+    await index_table("t", store=store, pages=False, pack=False)
     return store
 
 

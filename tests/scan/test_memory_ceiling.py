@@ -105,7 +105,7 @@ def numbers() -> bytes:
 
 async def store_of(data: bytes) -> OutstandingStore:
     store = MemoryStore({"t/data.parquet": data})
-    await index_table("t", store=store)
+    await index_table("t", store=store, pages=False, pack=False)
     return OutstandingStore(LatencyStore(store, first_byte_s=0.001))
 
 

@@ -170,7 +170,7 @@ async def test_compressed_pages_that_arrow_before_3_marked_otherwise(
     assert expected == rows_of_all_kinds().to_pylist()
     partition = partition_of(tmp_path, file)
     assert await rows_of(partition) == expected
-    await index_table(partition.parent, pages=True)
+    await index_table(partition.parent, pages=True, pack=False)
     assert await rows_of(partition) == expected
     assert await rows_of(partition, strings="dictionary") == expected
     few = [row for row in expected if 700 <= row["number"] < 900]
@@ -181,7 +181,7 @@ async def test_compressed_pages_that_arrow_before_3_marked_otherwise(
 async def test_the_writer_is_in_the_catalogue_and_in_pieces(tmp_path: Path) -> None:
     file = marked_as_not_compressed(written(**V2))
     partition = partition_of(tmp_path, file)
-    await index_table(partition.parent)
+    await index_table(partition.parent, pages=False, pack=False)
     await pack_table(partition.parent)
     async with cp.open_table(partition.parent) as table:
         pieces = await table.scan(["text", "number"], "number < 1500").pieces(2)
@@ -201,7 +201,7 @@ async def test_an_old_sidecar_of_such_a_file_is_refused(tmp_path: Path) -> None:
     assert caught.value.kind == "UnknownWriter"
     [checked] = (await verify_table(partition.parent)).partitions
     assert [finding.kind for finding in checked.findings if finding.field == "created_by"] == ["WriterNotNoted"]
-    await index_table(partition.parent, force=True)
+    await index_table(partition.parent, force=True, pages=False, pack=False)
     assert await rows_of(partition) == as_pyarrow_reads(file)
     [checked] = (await verify_table(partition.parent)).partitions
     assert not [finding.kind for finding in checked.findings if finding.field == "created_by"]
@@ -249,7 +249,7 @@ async def test_chunks_without_the_headers_of_their_dictionaries(tmp_path: Path, 
     file = without_dictionary_headers(written(write_page_index=False), writer)
     partition = partition_of(tmp_path, file)
     if indexing != "none":
-        report = await index_table(partition.parent, pages=indexing == "pages")
+        report = await index_table(partition.parent, pages=indexing == "pages", pack=False)
         assert report.count("written") == 1
         assert report.count_pages("written") == (indexing == "pages")
     expected = as_pyarrow_reads(file)
@@ -295,7 +295,7 @@ async def test_bounds_of_decimals_that_arrow_before_4_misordered(tmp_path: Path,
     file = decimals_of_arrow_before_4(writer)
     partition = partition_of(tmp_path, file)
     if indexing == "sidecar":
-        await index_table(partition.parent)
+        await index_table(partition.parent, pages=False, pack=False)
     elif indexing == "old sidecar":
         believed = partition_of(tmp_path / "new", decimals_of_arrow_before_4("parquet-cpp-arrow version 4.0.0"))
         content, place = sidecar_content(believed), sidecar_content(partition)
@@ -311,7 +311,7 @@ async def test_bounds_of_decimals_that_arrow_before_4_misordered(tmp_path: Path,
 
 async def test_a_sidecar_that_names_another_writer_is_of_another_file(tmp_path: Path) -> None:
     partition = partition_of(tmp_path, created_by(written(), "writer 1"))
-    await index_table(partition.parent)
+    await index_table(partition.parent, pages=False, pack=False)
     (partition / "data.parquet").write_bytes(created_by(written(), "writer 2"))
     [checked] = (await verify_table(partition.parent)).partitions
     [finding] = [finding for finding in checked.findings if finding.severity == "error"]

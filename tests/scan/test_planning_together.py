@@ -209,7 +209,7 @@ async def bucket(tmp_path: Path) -> Path:
         directory = tmp_path / "bucket" / "trades" / f"2024-03-{day:02}.1"
         directory.mkdir(parents=True)
         pq.write_table(pa.table({"size": np.arange(100)}), directory / "data.parquet")
-    await index_table(str(tmp_path / "bucket" / "trades"))
+    await index_table(str(tmp_path / "bucket" / "trades"), pages=False, pack=False)
     return tmp_path
 
 

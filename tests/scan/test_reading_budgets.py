@@ -63,7 +63,7 @@ def days() -> list[bytes]:
 @pytest.fixture
 async def store(days: list[bytes]) -> MemoryStore:
     store = MemoryStore({path_of(number): data for number, data in enumerate(days)})
-    await index_table("trades", store=store)
+    await index_table("trades", store=store, pages=False, pack=False)
     return store
 
 
@@ -72,7 +72,7 @@ async def classes(days: list[bytes]) -> ArchiveStore:
     store = ArchiveStore()
     for number, data in enumerate(days):
         await store.put(path_of(number), data, overwrite=False)
-    await index_table("trades", store=store)
+    await index_table("trades", store=store, pages=False, pack=False)
     return store
 
 

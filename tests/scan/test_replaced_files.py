@@ -112,7 +112,7 @@ async def table(tmp_path: Path) -> Path:
     """Two days with sidecars, written long ago."""
     write(tmp_path / "bucket" / "t" / DAY, OLD)
     write(tmp_path / "bucket" / "t" / "2024-03-02", rows_of(np.arange(10), first=86_400_000_000))
-    await index_table(tmp_path / "bucket" / "t")
+    await index_table(tmp_path / "bucket" / "t", pages=False, pack=False)
     set_ages(tmp_path, newest="_pm")
     return tmp_path / "bucket" / "t"
 
@@ -228,7 +228,7 @@ async def test_a_page_index_on_a_disk_that_is_older_than_its_file_is_not_used(tm
 
     (tmp_path / DAY).mkdir()
     write_pages(np.arange(ROWS))
-    await index_table(tmp_path, pages=True)
+    await index_table(tmp_path, pages=True, pack=False)
     write_pages(np.arange(ROWS)[::-1])  # the chunk as a whole has the same bounds
     set_age(tmp_path / DAY / "_pages", 10)
     options = cp.ReadOptions(page_index="always")
@@ -254,7 +254,7 @@ async def test_an_update_in_place_by_a_questdb_is_told_where_no_transaction_coun
     updated = (GOLDEN / "o3_in_place" / "table" / name / "data.parquet").read_bytes()
     (mirror / name).mkdir(parents=True)
     (mirror / name / "data.parquet").write_bytes(updated[:O3_CONVERTED_BYTES])
-    await index_table(mirror)
+    await index_table(mirror, pages=False, pack=False)
     (mirror / name / "data.parquet").write_bytes(updated)
     async with cp.open_table(mirror) as opened:
         assert await opened.scan().count() == 1000
@@ -264,7 +264,7 @@ async def test_an_update_in_place_by_a_questdb_is_told_where_no_transaction_coun
     assert "data.parquet: rows may be missing: it goes on for 24,157 bytes behind what its sidecar" in record.message
     assert "'coldparquet index' takes in the whole of it" in record.message
     caplog.clear()
-    [done] = (await index_table(mirror)).partitions
+    [done] = (await index_table(mirror, pages=False, pack=False)).partitions
     assert (done.action, done.is_stale) == ("written", True)
     async with cp.open_table(mirror) as opened:
         assert await opened.scan().count() > 1000
@@ -310,7 +310,7 @@ async def test_a_count_on_s3_without_a_look_believes_the_sidecar(table: Path) ->
 async def test_a_listing_that_a_count_needs_anyway_tells_of_replaced_files(tmp_path: Path, change: str) -> None:
     table = tmp_path / "bucket" / "t"
     write_trades(table, days=14, on_day=lambda: None)
-    await index_table(table)
+    await index_table(table, pages=False, pack=False)
     with ColdStoreServer(tmp_path) as server:
         await pack_table(URL, storage_options=server.storage_options)
         data = sorted(table.glob("*/data.parquet"))[3]

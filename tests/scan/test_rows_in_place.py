@@ -52,7 +52,7 @@ async def bucket(tmp_path: Path, rows: pa.Table) -> Path:
     pq.write_table(
         rows, directory / "data.parquet", row_group_size=ROW_GROUP_ROWS, compression="none", use_dictionary=False
     )
-    await index_table(directory)
+    await index_table(directory, pages=False, pack=False)
     return tmp_path
 
 

@@ -61,7 +61,7 @@ async def store(days: list[bytes]) -> ClassedStore:
     store = ClassedStore()
     for day, data in enumerate(days):
         await store.put(f"trades/2024-03-0{day + 1}.7/data.parquet", data, overwrite=False)
-    await index_table("trades", store=store)
+    await index_table("trades", store=store, pages=False, pack=False)
     return store
 
 
@@ -256,7 +256,7 @@ UNKEPT = cp.StoreOptions(cache_limit_bytes=0, hedging=False)
 @pytest.fixture
 async def url(tmp_path: Path) -> str:
     partition = GOLDEN.copied_to(tmp_path / "bucket" / "db")
-    await index_table(partition)
+    await index_table(partition, pages=False, pack=False)
     return f"s3://bucket/db/{partition.name}"
 
 

@@ -47,7 +47,7 @@ def partition() -> tuple[pa.Table, MemoryStore]:
             )
         }
     )
-    asyncio.run(index_table("t", store=store))
+    asyncio.run(index_table("t", store=store, pages=False, pack=False))
     return table, store
 
 
@@ -127,7 +127,7 @@ async def store() -> MemoryStore:
     store = MemoryStore(
         {"t/data.parquet": parquet_bytes(pa.table({"x": x, "late": late}), row_group_size=STOPPED_GROUP_ROWS)}
     )
-    await index_table("t", store=store)
+    await index_table("t", store=store, pages=False, pack=False)
     return store
 
 

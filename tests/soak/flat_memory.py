@@ -110,7 +110,7 @@ async def soak(seconds: float) -> Soak:
     with tempfile.TemporaryDirectory() as directory:
         table = Path(directory) / "bucket" / "trades"
         write_trades(table, days=DAYS, on_day=lambda: None)
-        await index_table(table)
+        await index_table(table, pages=False, pack=False)
         with ColdStoreProcess(Path(directory), STORE) as server:
             await _scan_once(server)  # loads what is loaded late
             handles = len(open_file_handles())

@@ -142,7 +142,7 @@ async def test_many_partitions_wait_for_a_question(tmp_path: Path, options: dict
     for day in range(1, 18):
         (table / f"2024-03-{day:02}").mkdir(parents=True)
         pq.write_table(trades(day * 10, 10), table / f"2024-03-{day:02}" / "data.parquet")
-    await index_table(table)
+    await index_table(table, pages=False, pack=False)
     with ColdStoreServer(tmp_path) as server:
         await asyncio.to_thread(remote(server, "s3://bucket/days", columns="price", **options).schema)
         asked = {request.path for request in server.requests if request.path.endswith("_pm")}

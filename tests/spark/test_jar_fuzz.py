@@ -80,7 +80,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
             row_group_size=ROWS // 3,
             sorting_columns=[pq.SortingColumn(0)],
         )
-    asyncio.run(index_table(directory))
+    asyncio.run(index_table(directory, pages=False, pack=False))
     return directory
 
 

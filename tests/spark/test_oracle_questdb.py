@@ -29,7 +29,7 @@ BEYOND_SPARK = {"types_all": "day"}
 
 def indexed_copy(table: str, directory: Path) -> str:
     path = shutil.copytree(GOLDEN / table / "table", directory / table)
-    asyncio.run(index_table(path))
+    asyncio.run(index_table(path, pages=False, pack=False))
     return str(path)
 
 

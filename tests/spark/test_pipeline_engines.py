@@ -36,7 +36,7 @@ pytestmark = pytest.mark.spark
 
 TABLE = "interval_day"
 JOBS: dict[str, Job] = {
-    "index": IndexJob(pages=True),
+    "index": IndexJob(pages=True, pack=False),
     "verify": VerifyJob(),
     "verify deep": VerifyJob(deep=True),
     "migrate": MigrateJob(),
@@ -57,7 +57,7 @@ async def prepared(name: str, bucket: Path) -> None:
         return
     lake = make_lake(bucket, TABLE)
     if name != "index":
-        await run_pipeline(IndexJob(), str(lake))
+        await run_pipeline(IndexJob(pages=False, pack=False), str(lake))
     if name in {"index", "verify", "verify deep", "compact"}:
         damage(sorted((lake / "db" / TABLE).iterdir())[1])
 

@@ -41,7 +41,7 @@ def test_items_are_dealt_out_evenly(costs: list[int], shares: int, expected: lis
 def terms(**changes: Any) -> str:
     return json.dumps(
         {
-            "job": job_as_dict(IndexJob()),
+            "job": job_as_dict(IndexJob(pages=False, pack=False)),
             "credentials": None,
             "access": Access().as_dict(),
         }
@@ -51,7 +51,7 @@ def terms(**changes: Any) -> str:
 
 async def items_of(lake: Path) -> list[WorkItem]:
     async with LakeStores(Access()) as stores:
-        return list((await IndexJob().plan([Lake.parse(str(lake))], stores)).items)
+        return list((await IndexJob(pages=False, pack=False).plan([Lake.parse(str(lake))], stores)).items)
 
 
 async def test_a_share_of_items_becomes_their_results(tmp_path: Path) -> None:
@@ -109,7 +109,9 @@ async def test_why_a_job_failed_as_a_whole(
     results: list[WorkResult] = []
     async with LakeStores(Access()) as stores:
         with pytest.raises(error_class) as caught:
-            await SparkEngine(spark=spark, tasks=1).execute(IndexJob(), [item(1)], stores, results.append)
+            await SparkEngine(spark=spark, tasks=1).execute(
+                IndexJob(pages=False, pack=False), [item(1)], stores, results.append
+            )
     assert caught.value.kind == kind
     assert words in str(caught.value)
     assert "org.apache" not in str(caught.value)

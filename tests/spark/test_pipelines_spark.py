@@ -34,14 +34,16 @@ async def test_index_on_spark(tmp_path: Path, spark: SparkSession) -> None:
     lake = make_lake(tmp_path / "store" / "bucket", "interval_day", "interval_hour")
     for one in (expected, lake):
         damage(sorted((one / "db" / "interval_hour").iterdir())[1])
-    here = await run_pipeline(IndexJob(pages=True), str(expected))
+    here = await run_pipeline(IndexJob(pages=True, pack=False), str(expected))
     engine = SparkEngine(spark=spark, tasks=2)
     with ColdStoreServer(tmp_path / "store", ColdStoreOptions(secret_key=SECRET)) as server:
         options = server.storage_options
-        there = await run_pipeline(IndexJob(pages=True), "s3://bucket/lake", engine=engine, storage_options=options)
+        there = await run_pipeline(
+            IndexJob(pages=True, pack=False), "s3://bucket/lake", engine=engine, storage_options=options
+        )
         assert fates(there) == fates(here)
         assert there.engine == "spark"
-        again = await run_pipeline(IndexJob(pages=True), "s3://bucket/lake", storage_options=options)
+        again = await run_pipeline(IndexJob(pages=True, pack=False), "s3://bucket/lake", storage_options=options)
         assert again.count("done") == 0
         assert again.count("failed") == 1
     for sidecar in expected.rglob("_pm"):

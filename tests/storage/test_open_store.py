@@ -188,7 +188,7 @@ def test_the_path_of_an_error_becomes_a_url(url: str, opened: str, path: str | N
 async def partition(tmp_path: Path) -> Path:
     """The only partition of the table ``s3://bucket/db``, with a sidecar."""
     directory = GOLDEN.copied_to(tmp_path / "bucket" / "db")
-    await index_table(directory)
+    await index_table(directory, pages=False, pack=False)
     return directory
 
 
@@ -240,4 +240,4 @@ async def test_pieces_and_jobs(partition: Path, tmp_path: Path) -> None:
             await read_what_is_gone()
         assert caught.value.path == DATA
         with pytest.raises(cp.errors.NotFoundError, match=r"^s3://bucket/absent: "):
-            await index_table("s3://bucket/absent", storage_options=server.storage_options)
+            await index_table("s3://bucket/absent", storage_options=server.storage_options, pages=False, pack=False)

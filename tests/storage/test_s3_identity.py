@@ -22,7 +22,7 @@ from coldparquet.ranges import ByteRange
 from coldparquet.storage.s3 import identity
 from coldparquet.storage.s3.parameters import parse_s3_options
 from coldparquet.storage.s3.store import S3Store
-from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer
+from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreServer, FaultRule
 from coldparquet_testing.store_contract import request_for
 
 SECRET = "the secret of the machine"  # noqa: S105 - the simulator compares signatures made with it
@@ -100,11 +100,11 @@ async def machine(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Machine]:
     await server.close()
 
 
-async def read(bucket: ColdStoreServer) -> bytes:
+async def read(bucket: ColdStoreServer, path: str = "bucket/key") -> bytes:
     store = S3Store(storage_options={"endpoint_url": bucket.endpoint_url})
     try:
-        first = await store.get(request_for("bucket/key", ByteRange(0, 5)))
-        return first.data + (await store.get(request_for("bucket/key", ByteRange(5, 10)))).data
+        first = await store.get(request_for(path, ByteRange(0, 5)))
+        return first.data + (await store.get(request_for(path, ByteRange(5, 10)))).data
     finally:
         await store.aclose()
 
@@ -218,6 +218,21 @@ async def test_an_identity_that_the_store_refuses_is_not_kept(
         await read(bucket)
     answer.write_text(f'{{"Version": 1, "AccessKeyId": "process", "SecretAccessKey": "{SECRET}"}}')
     assert await read(bucket) == b"0123456789"
+
+
+async def test_an_identity_is_kept_where_the_store_denies_access_to_what_does_not_exist(
+    machine: Machine, sessions: list[str | None], tmp_path: Path
+) -> None:
+    """As S3 does to all who may not list the bucket: of a table, that is ``_txn`` and ``_catalogue`` at each opening."""
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "bucket" / "key").write_bytes(b"0123456789")
+    denied = FaultRule("forbidden", path="bucket/absent")
+    with ColdStoreServer(tmp_path, ColdStoreOptions(secret_key=SECRET, faults=(denied,))) as bucket:
+        for _ in range(3):
+            with pytest.raises(AccessError):
+                await read(bucket, "bucket/absent")
+            assert await read(bucket) == b"0123456789"
+    assert (len(sessions), len(machine.asked)) == (1, 1)
 
 
 async def test_what_a_program_tells_for_ever_is_asked_for_each_time(

@@ -97,7 +97,7 @@ async def fill(store: ArchiveStore) -> None:
     """Make the table; none of it is archived."""
     for number, day in enumerate(DAYS):
         await store.put(data_path(day), make_day(number), overwrite=False)
-    await index_table("trades", store=store)
+    await index_table("trades", store=store, pages=False, pack=False)
 
 
 def opened(store: ArchiveStore, **options: object) -> cp.opening.Opening:

@@ -60,4 +60,4 @@ def write_odd_table(path: Path, *, indexed: bool = True) -> None:
             part.cast(required), path / name / "data.parquet", row_group_size=100, sorting_columns=[pq.SortingColumn(0)]
         )
     if indexed:
-        run(index_table(str(path)))
+        run(index_table(str(path), pages=False, pack=False))

@@ -190,10 +190,10 @@ async def _index(random: Random, store: MemoryStore) -> str:
     """Write or remove sidecars and page files, and say which."""
     drawn = random.random()
     if drawn < 0.35:
-        await index_table("table", store=store, pages=True)
+        await index_table("table", store=store, pages=True, pack=False)
         kept = f"{_SIDECAR} and {_PAGES}"
     elif drawn < 0.8:
-        await index_table("table", store=store)
+        await index_table("table", store=store, pages=False, pack=False)
         kept = _SIDECAR
     else:
         partitions = (await store.list("table")).directories

@@ -103,7 +103,7 @@ async def store_of(days: Mapping[int, bytes]) -> MemoryStore:
     for day, data in days.items():
         name = np.datetime64(FIRST_DAY_US + day * DAY_US, "us").astype("datetime64[D]")
         await store.put(f"trades/{name}.7/data.parquet", data, overwrite=False)
-    await index_table("trades", store=store)
+    await index_table("trades", store=store, pages=False, pack=False)
     return store
 
 
@@ -178,7 +178,7 @@ async def store_of_days(*, is_indexed: bool = True) -> QuotingStore:
     """Return a store with the table ``db/trades``."""
     store = QuotingStore({data_path(day): day_file(day) for day in range(DAYS)})
     if is_indexed:
-        await index_table("db/trades", store=store)
+        await index_table("db/trades", store=store, pages=False, pack=False)
     return store
 
 

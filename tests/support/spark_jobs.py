@@ -59,7 +59,7 @@ def make_trades(directory: Path) -> Path:
         partition = table / f"{name}.7"
         partition.mkdir(parents=True)
         (partition / "data.parquet").write_bytes(day_of_trades(day, rows=ROWS, row_groups=ROW_GROUPS))
-    asyncio.run(index_table(table))
+    asyncio.run(index_table(table, pages=False, pack=False))
     return table
 
 
@@ -83,7 +83,9 @@ def ask_everything(spark: SparkSession, bucket: str) -> dict[str, Any]:
         "explain": kind_or_text(lambda: cold.explain(source.load(url))),
         "explain_read": cold.explain_read(spark, url, columns=COLUMNS, where=WHERE),
         "written": prices(write_what_is_found(spark, url, f"{bucket}/written")),
-        "pipeline": asyncio.run(run_pipeline(IndexJob(), f"{bucket}/lake", engine=SparkEngine(spark=spark))).actions,
+        "pipeline": asyncio.run(
+            run_pipeline(IndexJob(pages=False, pack=False), f"{bucket}/lake", engine=SparkEngine(spark=spark))
+        ).actions,
         "nowhere": kind_or_text(lambda: str(source.load(f"{bucket}/nowhere").collect())),
         "broken write": kind_or_text(
             lambda: cold.write(spark.sql("select cast(null as timestamp) as ts"), f"{bucket}/broken", timestamp="ts")

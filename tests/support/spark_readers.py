@@ -35,7 +35,7 @@ async def make_store(root: Path) -> Path:
         partition = directory / f"2024-03-0{day + 1}"
         partition.mkdir(parents=True)
         pq.write_table(trades(day * ROWS, ROWS), partition / "data.parquet", row_group_size=250)
-    await index_table(directory)
+    await index_table(directory, pages=False, pack=False)
     return root
 
 

@@ -38,7 +38,7 @@ def make_year(root: Path, rows: int) -> Path:
             sorting_columns=[pq.SortingColumn(0)],  # the designated timestamp
         )
     with ColdStoreServer(root) as server:  # a catalogue is for stores that list versions
-        asyncio.run(index_table(URL, storage_options=server.storage_options, pack=None))
+        asyncio.run(index_table(URL, storage_options=server.storage_options, pack=None, pages=False))
     return table
 
 

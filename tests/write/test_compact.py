@@ -192,7 +192,7 @@ async def test_columns_that_the_table_has_dropped_stay_in_the_file(tmp_path: Pat
 async def test_sidecars_are_made(with_sidecars: bool, tmp_path: Path) -> None:
     table = copy_table("o3_in_place", tmp_path)
     if with_sidecars:
-        await index_table(table)
+        await index_table(table, pages=False, pack=False)
     await compact_table(table)
     async with cp.open_table(table) as opened:
         plan = await opened.scan().plan()

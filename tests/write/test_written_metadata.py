@@ -144,7 +144,7 @@ async def test_a_partition_is_written_with_its_pages(tmp_path: Path) -> None:
     assert sorted(path.name for path in partition.iterdir()) == ["_pages", "_pm", "data.parquet"]
     assert written.pages_size_bytes == (partition / "_pages").stat().st_size
     assert_right(partition)
-    report = await index_table(partition, pages=True)
+    report = await index_table(partition, pages=True, pack=False)
     assert report.count_pages("kept") == 1
 
 
@@ -154,7 +154,7 @@ async def test_objects_get_theirs_too() -> None:
     await write_partition("t/2024-03-01", rows_of_all_kinds(), timestamp="ts", options=options, store=store)
     names = [info.path.rpartition("/")[2] for info in (await store.list("t/2024-03-01")).objects]
     assert names == ["_pages", "_pm", "data.parquet"]
-    report = await index_table("t/2024-03-01", pages=True, store=store)
+    report = await index_table("t/2024-03-01", pages=True, store=store, pack=False)
     assert report.count_pages("kept") == 1
 
 
@@ -175,7 +175,7 @@ async def test_a_compaction_writes_them_anew_where_there_were_some(
     tmp_path: Path, *, had_pages: bool, asks: bool
 ) -> None:
     table = copy_table("o3_rewrite", tmp_path)
-    await index_table(table, pages=had_pages)
+    await index_table(table, pages=had_pages, pack=False)
     before = {path.parent.name for path in table.glob("*/_pages")}
     options = CompactionOptions(write=WriteOptions(pages=asks))
     report = await compact_table(table, force=True, options=options)
@@ -198,7 +198,7 @@ async def test_pages_from_before_an_update_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError) as caught:
         pages_beside(partition)
     assert caught.value.kind == "StalePages"
-    assert (await index_table(partition, pages=True)).count_pages("written") == 1
+    assert (await index_table(partition, pages=True, pack=False)).count_pages("written") == 1
     file = PagedFile.of((partition / "data.parquet").read_bytes())
     assert_same_pages(pages_beside(partition), file.indexed_anywhere().pages)
 

@@ -219,7 +219,7 @@ async def _read_earlier(source: _ParquetSource, footer: ParquetFooter, *, tail_s
 
 
 _OLDER_THAN_DATA = (
-    "data.parquet was written after it, and may be another file; 'coldparquet index --pages' writes it anew"
+    "data.parquet was written after it, and may be another file; 'coldparquet index' writes it anew"
 )
 
 

@@ -372,7 +372,7 @@ async def _whole_pages_file(
     if size_bytes > LARGEST_PAGES_FILE_BYTES:
         raise FormatError(
             f"a _pages file that says it has {size_bytes:,} bytes, but none has more than {LARGEST_PAGES_FILE_BYTES:,};"
-            " 'coldparquet index --pages' writes it anew",
+            " 'coldparquet index' writes it anew",
             kind="InvalidValue",
             path=path,
             offset=16,

@@ -5,10 +5,10 @@ indices, and then returns wrong strings. QuestDB's symbol dictionaries do repeat
 ``k``, or an empty string if the chunk does not use it. So a chunk is decoded in up to three parts, each a virtual file
 of its own:
 
-- its dictionary page, as a page of plain strings. Equal entries get one number, the position of the string in the
-result; - its pages of indices, as integers. Their dictionary page holds the number of each entry, so pyarrow decodes
-directly to the indices of the result, at no further cost per row; - the later pages with strings, where a writer gave
-up its dictionary because it had grown too large.
+* its dictionary page, as a page of plain strings. Equal entries get one number, the position of the string in the result;
+* its pages of indices, as integers. Their dictionary page holds the number of each entry, so pyarrow decodes directly to
+  the indices of the result, at no further cost per row;
+* the later pages with strings, where a writer gave up its dictionary because it had grown too large.
 
 pyarrow reads some dictionaries itself, along with the other columns of their file. That takes half the time. Chunks
 of QuestDB, or of an unknown writer, that may have an empty entry are excluded: only empty entries repeat in QuestDB's

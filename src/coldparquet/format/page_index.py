@@ -259,7 +259,7 @@ ENVELOPE = Envelope(
     1,
     name="_pages",
     what="a _pages file",
-    remedy="'coldparquet index --pages' writes it anew",
+    remedy="'coldparquet index' writes it anew",
     largest_inflated_bytes=LARGEST_BODY_BYTES,
     file_bytes="u8",
     parquet_size_bytes="u8",

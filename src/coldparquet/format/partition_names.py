@@ -197,6 +197,7 @@ def _spelled(name: str) -> _Spelled | None:
     return _Spelled(match["base"], int(match["name_txn"] or UNVERSIONED), timestamp_ns, is_nanosecond)
 
 
+@lru_cache(maxsize=_KEPT_NAMES)
 def _is_name_of(spelled: _Spelled, interval: PartitionInterval) -> bool:
     name = _base_name(spelled.timestamp_ns, interval, is_nanosecond=spelled.is_nanosecond)
     return name == spelled.base_name
@@ -251,7 +252,8 @@ def infer_interval(names: Iterable[str]) -> PartitionInterval | None:
         floor_ns = partition_floor_ns(found.timestamp_ns, interval)
         return floor_ns == found.timestamp_ns or _base_name(floor_ns, interval, is_nanosecond=False) in base_names
 
-    for interval in _FINEST_FIRST:
+    possible = {interval for found in spelled for interval in _intervals_of_shape(found.base_name)}
+    for interval in filter(possible.__contains__, _FINEST_FIRST):
         is_there = any(_is_name_of(found, interval) for found in spelled)
         if is_there and all(fits(found, interval) for found in spelled):
             return interval

@@ -161,7 +161,7 @@ def _pages(footer: ParquetFooter, pages: PartitionPages | None) -> Iterator[Find
             severity="advice",
             kind="NoPageIndex",
             message=f"{row_group_spans(unindexed)}: no page index, so pages cannot be told apart before they are read",
-            remedy=f"{_COMPACT_ANYWAY} with a page index; 'coldparquet index --pages' describes the pages as they are",
+            remedy=f"{_COMPACT_ANYWAY} with a page index; 'coldparquet index' describes the pages as they are",
             row_groups=tuple(unindexed),
         )
 

@@ -103,11 +103,11 @@ class IndexJob(TableByTable):
     replaces: ClassVar[Literal["stale", "useless"]] = "stale"
     """Which sidecars that exist are written anew unless ``force`` takes all; see :class:`PartitionIndexer`."""
 
-    pages: bool = False
+    pages: bool = True
     """Also write a ``_pages`` beside each sidecar."""
     force: bool = False
     """Also write sidecars and ``_pages`` anew that exist."""
-    pack: bool | None = False
+    pack: bool | None = None
     """Make the catalogue of each table that has none; one that is there is renewed in any case. None makes it where readers
     use it and it pays: of a few partitions or more, in stores that list versions."""
     inline_bloom_bytes: int | None = None
@@ -349,9 +349,9 @@ async def index_table(  # noqa: PLR0913 - what can be told is told by name
     url: str | os.PathLike[str],
     *,
     storage_options: Mapping[str, Any] | None = None,
-    pages: bool = False,
+    pages: bool = True,
     force: bool = False,
-    pack: bool | None = False,
+    pack: bool | None = None,
     inline_bloom_bytes: int | None = None,
     index: str | None = None,
     format: TableFormat | None = None,  # noqa: A002 - named as in ReadOptions

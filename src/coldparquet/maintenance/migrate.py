@@ -33,6 +33,11 @@ class MigrateJob(IndexJob):
     name: ClassVar[str] = "migrate"
     replaces: ClassVar[Literal["stale", "useless"]] = "useless"
 
+    pages: bool = False
+    """As QuestDB's migration, it writes sidecars alone."""
+    pack: bool | None = False
+    """As above; a catalogue that is there is renewed."""
+
     async def find(self, store: ObjectStore, path: str, options: ReadOptions) -> FoundPartitions:  # noqa: ARG002 - of any job
         """Find the partitions of a table that may have to be migrated. Requests: those of :func:`discover`."""
         try:

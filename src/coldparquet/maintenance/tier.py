@@ -51,7 +51,7 @@ class TierJob(TableByTable):
     A file is moved by a copy onto itself inside of the store: no byte passes through here. Sidecars and table files, which
     every reader needs, stay where they are. Where the copy has another ETag, a ``_pages`` beside it is made to name that;
     readers that have the table open plan once more. A run that is killed between the two leaves a ``_pages`` that no reader
-    uses, which ``coldparquet index --pages`` writes anew.
+    uses, which ``coldparquet index`` writes anew.
 
     What is left to do follows from a listing, which tells the class of every object. Dollars are those of the requests and of
     retrieval; what S3 charges for objects that leave a class before its least time is not in there.

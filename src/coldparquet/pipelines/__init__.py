@@ -1,6 +1,6 @@
 """Jobs over whole lakes, in pieces of plain data that any engine can run.
 
-    report = await run_pipeline(IndexJob(pages=True), "s3://bucket/db")
+    report = await run_pipeline(IndexJob(), "s3://bucket/db")
     report = await run_pipeline(CompactJob(), "s3://bucket/db/*", engine=coldparquet.spark.SparkEngine(spark=spark))
 
 A job finds what is left to do in the tables themselves, cuts it into items (one partition, or one table, each), runs every

@@ -333,7 +333,7 @@ async def run_pipeline(  # noqa: PLR0913 - what can be told is told by name
     finishing: see the job.
 
     Args:
-        job: What to do, such as ``IndexJob(pages=True)``.
+        job: What to do, such as ``IndexJob()``.
         lakes: URLs of tables, of directories of tables, or patterns of such: any fsspec URL, or a local path. See
             :meth:`~coldparquet.pipelines.model.Lake.parse`.
         engine: What runs the pieces of work; None is :class:`~coldparquet.pipelines.run.LocalEngine`, which uses all

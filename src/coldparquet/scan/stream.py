@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from coldparquet.decode.dictionaries import SharedDictionaries
     from coldparquet.plan.model import ReadPlan
     from coldparquet.scan.memory import Lease
     from coldparquet.scan.model import HintIfEmpty, RowPlan
@@ -127,6 +128,8 @@ class BatchStream:
         self._consumed_row_groups = 0
         self._progress = asyncio.Event()
         self._is_open = False
+        self._is_damaged = False
+        """Whether rows did not decode: then closing doubts the metadata, whatever the consumer does with the error."""
         self._consuming = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -241,12 +244,14 @@ class BatchStream:
             plain=plain_columns(question.output_columns, TextAs.of(options)),
         )
         self._dictionaries = shared_dictionaries(question)
+        self._sharing: asyncio.Task[pa.Table] | None = None
+        """Gives the dictionaries of the next row group the numbers that all share, one row group after the other."""
         works = self._works()
-        self._means.start(self._begin_all(self._make_next(works), works))
+        self._means.begin(self._begin_all(self._make_next(works), works))
         if self._shows_progress and (ledger := self._means.ledger) is not None:
             from coldparquet.progress import show_fetched  # noqa: PLC0415 - few programs show it, and rich is an extra
 
-            self._means.start(show_fetched(lambda: ledger.totals.fetched_bytes, planned_bytes=plan.bytes_fetched))
+            self._means.begin(show_fetched(lambda: ledger.totals.fetched_bytes, planned_bytes=plan.bytes_fetched))
         self._is_open = True
 
     async def _close(self, error: BaseException | None) -> None:
@@ -256,7 +261,7 @@ class BatchStream:
         question = self._planned.question
         try:
             await self._drop_all()
-            if isinstance(error, FormatError) and isinstance(question, Question):
+            if self._is_damaged and isinstance(question, Question):
                 await question.snapshot.doubt_metadata({read.data_path for read in self.plan.partitions})
         finally:
             if self._activity is not None:
@@ -293,11 +298,10 @@ class BatchStream:
         self._means.decoded.hurry(work.rank)
         await asyncio.wait([work.rows])  # a cancelled caller must not take the rows from the next one
         self._check_open()  # another task may have closed the stream, which is no reason to cancel this one
+        self._is_damaged |= isinstance(work.rows.exception(), FormatError)
         rows = work.rows.result()
         if self._dictionaries is not None:
-            # After a cancelled caller, the next one shares the rows again, which changes nothing.
-            rows = await self._means.in_thread(self._dictionaries.share, rows)
-            self._check_open()
+            rows = await self._with_shared_dictionaries(self._dictionaries, rows)
         self._waiting.popleft()  # the caller holds them now, and frees them when it is done
         if self._in_hand is not None:
             self._in_hand.release()
@@ -311,6 +315,14 @@ class BatchStream:
         if self._means.ledger is not None:
             self._means.ledger.totals.row_count += rows.num_rows
         return rows
+
+    async def _with_shared_dictionaries(self, dictionaries: SharedDictionaries, rows: pa.Table) -> pa.Table:
+        if self._sharing is None:
+            self._sharing = self._means.begin(self._means.in_thread(dictionaries.share, rows))
+        await asyncio.wait([self._sharing])  # a cancelled caller leaves it to the next one
+        self._check_open()
+        shared, self._sharing = self._sharing.result(), None
+        return shared
 
     def _check_open(self) -> None:
         if not self._is_open:

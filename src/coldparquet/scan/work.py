@@ -232,7 +232,7 @@ class StreamMeans(Struct, frozen=True, kw_only=True, eq=False):
     """Which answers the caches may keep."""
     plain: frozenset[str]
     """Columns of the result that are not dictionary-encoded, even if decoding has left them so."""
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     """Closing the stream cancels them and waits for them."""
     decoding: set[Future[Any]] = field(default_factory=set)
     """Work in threads. It cannot be interrupted, so closing the stream waits for it."""
@@ -247,7 +247,7 @@ class StreamMeans(Struct, frozen=True, kw_only=True, eq=False):
         """How much is decoded before freed memory is returned again."""
         return round(self.question.options.memory_limit_bytes * _RELEASE_EVERY_SHARE)
 
-    def start(self, coroutine: Coroutine[object, object, None]) -> asyncio.Task[None]:
+    def begin(self, coroutine: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
         """Run a coroutine as a task of the stream."""
         task = asyncio.create_task(coroutine)
         self.tasks.add(task)
@@ -449,7 +449,7 @@ class RowGroupWork:
             decoders.hold(-1)
 
     def _start(self, coroutine: Coroutine[object, object, None]) -> None:
-        self._tasks.append(self._means.start(coroutine))
+        self._tasks.append(self._means.begin(coroutine))
 
     def _fail(self, error: Exception) -> None:
         self._give_memory_back()

@@ -8,6 +8,7 @@ import threading
 import time
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
@@ -21,7 +22,7 @@ from coldparquet.storage.refusals import object_changed
 from coldparquet.storage.requests import FetchedRange, clipped, is_lasting_etag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from coldparquet.ranges import SuffixRange
     from coldparquet.storage.base import Answer, Call
@@ -351,9 +352,18 @@ class MemoryCache:
 
 
 class Writes:
-    """How many requests of this process may have changed objects."""
+    """How many requests of this process may have changed objects. Of threads that write at once, all that counts is a change."""
 
     count = 0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a write when it begins, and when it has ended: what was read meanwhile may be from before it."""
+        self.count += 1
+        try:
+            yield
+        finally:
+            self.count += 1
 
 
 writes = Writes()

@@ -294,7 +294,7 @@ def stale_pages(path: str, *, described_etag: str, found_etag: str) -> ObjectCha
     """Make the error for a ``_pages`` that was made for another version of an object."""
     return ObjectChangedError(
         f"the _pages beside this object was made for version {described_etag} of it, and it is {found_etag}: the object was"
-        " replaced, or copied in another way; run 'coldparquet index --pages --force', or read with page_index='never'",
+        " replaced, or copied in another way; run 'coldparquet index --force', or read with page_index='never'",
         kind="StalePages",
         path=path,
         expected_etag=described_etag,

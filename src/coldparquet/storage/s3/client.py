@@ -8,6 +8,7 @@ have expired are replaced, where the AWS environment has newer ones by now, and 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import re
 import ssl
@@ -51,8 +52,12 @@ if TYPE_CHECKING:
     from coldparquet.storage.s3.parameters import S3Options
 
 
+_BAD_KEY_CODES = EXPIRED_CODES | {"InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"}
+"""The credentials are of no use, such as keys that were replaced. AccessDenied does not say so: who may not list a bucket is
+told that of each object that does not exist, such as the ``_txn`` of most tables."""
+
 _REFUSED = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
-"""Answers that may mean that the credentials are of no use, such as keys that were replaced."""
+"""Answers to HEAD, which have no code, that may mean the same."""
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 """What may stand in a host name or path; S3's stricter rules of length are the server's to enforce."""
@@ -174,15 +179,14 @@ class S3Connection:
         A wrong region is corrected once.
         """
         started_s = time.monotonic()
-        if call.method not in ("GET", "HEAD"):
-            writes.count += 1
         account = await self._resolved()
-        address = self._address(call.bucket, account)
-        answer = await self._send(address, call, take, started_s)
-        if isinstance(answer, Refusal) and answer.region and answer.redirects_from(address.region):
-            address = bucket_address(call.bucket, answer.region, account, self._options)
-            self._addresses[call.bucket] = address
+        with contextlib.nullcontext() if call.method in ("GET", "HEAD") else writes.counted():
+            address = self._address(call.bucket, account)
             answer = await self._send(address, call, take, started_s)
+            if isinstance(answer, Refusal) and answer.region and answer.redirects_from(address.region):
+                address = bucket_address(call.bucket, answer.region, account, self._options)
+                self._addresses[call.bucket] = address
+                answer = await self._send(address, call, take, started_s)
         if isinstance(answer, Refusal):
             raise await self._error(answer, call, account, elapsed_s=time.monotonic() - started_s)
         return answer
@@ -244,10 +248,10 @@ class S3Connection:
     async def _error(self, refusal: Refusal, call: S3Call, account: S3Account, *, elapsed_s: float) -> ColdParquetError:
         """Return the error for a refusal; where the credentials have expired, with new ones ready for another attempt."""
         facts = {"elapsed_s": elapsed_s, **call.facts}
-        if refusal.status in _REFUSED:
+        has_no_code = call.method == "HEAD" and refusal.status in _REFUSED
+        if refusal.code in _BAD_KEY_CODES or has_no_code:
             forget_account(self._options)
-        is_silent = call.method == "HEAD" and refusal.status == HTTPStatus.BAD_REQUEST  # answers to HEAD have no body
-        if refusal.code in EXPIRED_CODES or is_silent:
+        if refusal.code in EXPIRED_CODES or (has_no_code and refusal.status == HTTPStatus.BAD_REQUEST):
             facts["credentials_renewed"] = await self._has_renewed(account)
         return refusal_error(refusal, path=call.path, **facts)
 

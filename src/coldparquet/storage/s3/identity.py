@@ -47,7 +47,7 @@ class S3Account:
     ca_bundle: str | None
     """File of trusted certificate authorities from the AWS configuration."""
     addressing_style: str
-    """As in :class:`~coldparquet.storage.s3.identity.S3Options`."""
+    """As in :class:`~coldparquet.storage.s3.parameters.S3Options`."""
     use_dualstack: bool
     """Whether AWS is reached by its hosts with IPv6 addresses."""
     credentials: Credentials | None = field(repr=False)
