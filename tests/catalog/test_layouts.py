@@ -28,6 +28,7 @@ from coldparquet.records import replace
 from coldparquet.storage.log import RequestRecord
 from coldparquet.storage.memory import MemoryStore
 from coldparquet.storage.requests import ObjectInfo
+from coldparquet.write.partition import write_partition
 from tests.support.parquet_footers import parquet_bytes
 from tests.support.questdb_tables import GOLDEN, PARTITIONS, assert_same_rows, expected_rows
 from tests.support.small_tables import QuotingStore, StoreWithClasses
@@ -459,6 +460,36 @@ async def test_null_times_of_a_column_that_the_user_names_are_found(tmp_path: Pa
         assert await table.scan().last_timestamp() == day + timedelta(days=1)
         assert await table.scan(where="k = 2").max("ts") is None
         assert (await table.scan(["id"]).top_k(2)).column("id").to_pylist() == [2, 1]
+
+
+async def test_days_in_names_prune_by_no_column_that_the_user_alone_names(tmp_path: Path) -> None:
+    """They may be the days on which rows arrived."""
+    days = [datetime(2024, 3, day, tzinfo=UTC) for day in (1, 2, 3)]
+    late = [days[0] + timedelta(hours=hour) for hour in (1, 2)]
+    parts = [[*(day + timedelta(hours=hour) for hour in range(24)), *late] for day in days]
+    files = {
+        f"{day:%Y-%m-%d}/data.parquet": parquet(time=pa.array(times, pa.timestamp("us", "UTC")))
+        for day, times in zip(days, parts, strict=True)
+    }
+    url = write_directory(tmp_path, files)
+    async with cp.open_table(url, options=cp.ReadOptions(timestamp="time")) as table:
+        of_first_day = table.scan(where="time in '2024-03-01'")
+        assert await of_first_day.count() == (await of_first_day.to_arrow()).num_rows == 24 + 3 * len(late)
+        assert await table.scan().last_timestamp() == max(times[23] for times in parts)
+        assert await table.scan(where="time < '2024-03-01T01'").first_timestamp() == days[0]
+        assert (await table.scan().top_k(2)).column("time").to_pylist() == [parts[2][23], parts[2][22]]
+
+
+async def test_days_in_names_that_are_those_of_another_column_refuse_the_one_that_the_user_names(
+    tmp_path: Path,
+) -> None:
+    times = pa.array([FIRST], pa.timestamp("us"))
+    await write_partition(tmp_path / "2024-03-01", pa.table({"ts": times, "arrived": times}), timestamp="ts")
+    async with cp.open_table(tmp_path, options=cp.ReadOptions(timestamp="ts")) as table:
+        assert await table.scan().last_timestamp() is not None
+    with pytest.raises(cp.errors.InvalidInputError, match="'ts'") as caught:
+        await cp.open_table(tmp_path, options=cp.ReadOptions(timestamp="arrived"))
+    assert caught.value.kind == "OtherTimestamp"
 
 
 # --- In object stores -------------------------------------------------------------------------------------------------

@@ -257,7 +257,7 @@ def test_where_there_is_nothing_to_pack_the_command_fails(run: Run, tmp_path: Pa
     assert result.exit_code == 1
     assert "and 3 more" in words(result.stdout)
     assert "left out: without a _txn" in words(result.stdout)
-    assert words(result.stdout).endswith("no sidecar, or no file that can be described")
+    assert words(result.stdout).endswith("make it in the copy on S3")
 
 
 @pytest.mark.parametrize("verb", ["index", "migrate", "compact", "publish"])

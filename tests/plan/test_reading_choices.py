@@ -58,7 +58,7 @@ def test_page_index_of_a_large_partition_pays() -> None:
     ("changes", "reason"),
     [
         ({"when": "never"}, "switched off"),
-        ({"index_bytes": 0}, "there is no page index"),
+        ({"index_bytes": 0}, "the file has no page index"),
         ({"row_group_bytes": np.zeros(0, np.int64), "surviving_fraction": np.zeros(0)}, "no data is fetched"),
         ({"index_bytes": 250 * 45}, "one page each"),
         ({"surviving_fraction": np.ones(50)}, "it would save too little"),

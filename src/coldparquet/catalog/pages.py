@@ -218,9 +218,7 @@ async def _read_earlier(source: _ParquetSource, footer: ParquetFooter, *, tail_s
     return earlier
 
 
-_OLDER_THAN_DATA = (
-    "data.parquet was written after it, and may be another file; 'coldparquet index' writes it anew"
-)
+_OLDER_THAN_DATA = "data.parquet was written after it, and may be another file; 'coldparquet index' writes it anew"
 
 
 class PageFiles:

@@ -328,6 +328,8 @@ class Partition:
         self._catalogue = catalogue
         self._connections = connections
         self._loading = asyncio.Lock()
+        self.is_name_silent = False
+        """Whether the directory's name says nothing about the times of rows."""
         self._metadata: PartitionMetadata | None = None
         self._packed: _Packed | None = None
         self._is_read_whole: bool | None = None
@@ -355,10 +357,11 @@ class Partition:
     def time_range_ns(self) -> tuple[int, int] | None:
         """Half-open range of its timestamps in nanoseconds since 1970.
 
-        From the table's transaction or, without one, the directory's name. None where that is no partition's name.
+        From the table's transaction or, without one, the directory's name. None where that is no partition's name, or where
+        nothing says that it is about the column of times: the user alone named one.
         """
         directory = self._location.directory
-        return None if directory is None else (directory.start_ns, directory.stop_ns)
+        return None if directory is None or self.is_name_silent else (directory.start_ns, directory.stop_ns)
 
     @property
     def format(self) -> Literal["parquet", "native"]:
@@ -572,7 +575,12 @@ class Partition:
         )
         is_ours = location.sidecar_path is None or location.sidecar_path.endswith(f"/{SIDECAR_FILE}")
         if found.state == "damaged" and found.problem is not None and is_ours:
-            found.problem.message += "; 'coldparquet index --force' writes the sidecar anew, and ReadOptions(sidecars=False) reads without it"
+            anew = (
+                ""
+                if "index --force" in found.problem.message
+                else "'coldparquet index --force' writes the sidecar anew, and "
+            )
+            found.problem.message += f"; {anew}ReadOptions(sidecars=False) reads without it"
             raise found.problem
         if found.sidecar is not None:
             return PartitionMetadata(

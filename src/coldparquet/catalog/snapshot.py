@@ -434,9 +434,14 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         found = next((column for column in columns if column.name == named), None)
         if found is None:
             raise unknown_column(named, [column.name for column in columns])
-        if found.index != designated and any(partition.time_range_ns is not None for partition in partitions):
+        if (
+            designated is not None
+            and found.index != designated
+            and any(partition.time_range_ns is not None for partition in partitions)
+        ):
             raise InvalidInputError(
-                f"the directories of this table state the times of another column than {named!r}; leave ReadOptions.timestamp out",
+                f"the files of this table name the column of times themselves, {columns[designated].name!r}, and its directories"
+                f" are named by it, so {named!r} cannot take its place; leave the option timestamp out",
                 kind="OtherTimestamp",
                 path=self.path,
                 column=named,
@@ -448,6 +453,9 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                 path=self.path,
                 column=named,
             )
+        for partition in () if found.index == designated else partitions:
+            # Days in names may be those of another column, such as when rows arrived: only statistics prune by this one.
+            partition.is_name_silent = True
         return found.index
 
     async def _prefetch(

@@ -162,8 +162,8 @@ def index(
         bool,
         typer.Option(
             "--no-pages",
-            help="Write no _pages, which say where single pages lie and what bounds them: of files without a page index that"
-            " takes reading most of them.",
+            help="Write no _pages, which say where single pages lie and what bounds them. With it only footers are read;"
+            " without it, most of each file that has no page index.",
         ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Also rewrite sidecars and _pages that exist.")] = False,

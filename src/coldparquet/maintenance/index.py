@@ -256,12 +256,17 @@ class IndexJob(TableByTable):
             is_changed = any(one.action.startswith("would write") for one in results if one.table == table.table_url)
             make = is_packed(self.pack, store, len(sizes))
             if await is_renewal_due(store, path, stores.read_options, is_changed=is_changed, make=make):
+                only_if = (
+                    ""
+                    if store.has_version_listings
+                    else "if the table has a _txn, since this store lists no versions: "
+                )
                 report = PackReport(
                     url=table.table_url,
                     action="would write",
                     catalogue_bytes=sum(sizes),
                     partitions=(),
-                    reason="at most the size of the sidecars, and of bloom filters up to 64 MiB",
+                    reason=f"{only_if}at most the size of the sidecars; bloom filters that these leave out add up to 64 MiB",
                 )
                 planned.append(result_of_pack(table, report, is_renewed=True))
         return tuple(planned)
@@ -285,8 +290,8 @@ def _note_on_timestamps(partitions: Sequence[IndexedPartition]) -> tuple[str, ..
     written = plural(sum(partition.action == "written" for partition in partitions), "new sidecar")
     note = (
         f"{unsorted} of {written} {'names' if unsorted == 1 else 'name'} no designated timestamp, because the file does not, so"
-        " that the names of their directories prune nothing; a timestamp column becomes it by being the file's first sorting"
-        " column, ascending and never null"
+        " that the names of their directories prune nothing; name one when you read (ReadOptions(timestamp=...), --timestamp), or"
+        " make it the file's first sorting column, ascending and never null"
     )
     return (note,)
 

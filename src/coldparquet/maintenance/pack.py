@@ -81,6 +81,13 @@ _TABLES_AT_ONCE = 16
 
 _NOT_USED_HERE = "readers use it in copies on S3, not here, where no listing tells versions"
 
+_NOTHING_TO_PACK = "there is nothing that can be packed: no sidecar, or no file that can be described"
+
+_NO_VERSIONS_HERE = (
+    "this store lists no versions of files, and the table has no _txn, so nothing would tell whether an entry is still that of"
+    " its file; make it in the copy on S3"
+)
+
 _NO_INDEX_HERE = (
     "nothing to write: files of such a layout get their index in a store that lists versions, as S3 does; here readers take"
     " their footers"
@@ -523,9 +530,8 @@ class _Packing:
             left_out_pages_bytes=sum(one.left_out_pages_bytes for one in entries),
         )
         if not entries:
-            return replace(
-                report, reason="there is nothing that can be packed: no sidecar, or no file that can be described"
-            )
+            lists_versions = self._store.has_version_listings
+            return replace(report, reason=_NOTHING_TO_PACK if lists_versions else _NO_VERSIONS_HERE)
         data = await asyncio.to_thread(encode_catalogue, [*self._table_files, *entries])
         reason = None if self._store.has_version_listings else _NOT_USED_HERE
         report = replace(report, catalogue_bytes=len(data), reason=reason)

@@ -139,7 +139,8 @@ class LakeStores:
     def path_of(self, url: str, item: WorkItem) -> str:
         """Return the path of another URL in the store of an item's table. No request."""
         opened = self._open(item.lake)
-        return path_beside(url, opened.bare, None if s3_path(item.lake) is None else item.lake)
+        is_path = s3_path(item.lake) is None and opened.bare.has_version_listings  # in a store of the caller's own
+        return path_beside(url, opened.bare, None if is_path else item.lake)
 
     def bare_table(self, item: WorkItem) -> tuple[ObjectStore, str]:
         """Return the same without retries and limits, for functions that bring their own."""

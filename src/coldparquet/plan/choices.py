@@ -156,7 +156,7 @@ def page_index_pays(  # noqa: PLR0911, PLR0913 - one return per reason, on all t
     if when == "never":
         return Choice(pays=False, reason="switched off")
     if index_bytes <= 0 or read_bytes == 0:
-        return Choice(pays=False, reason="there is no page index" if read_bytes else "no data is fetched")
+        return Choice(pays=False, reason="the file has no page index" if read_bytes else "no data is fetched")
     if when == "always":
         return Choice(pays=True, reason="asked for")
     pages = max((index_bytes / max(chunk_count, 1) - _INDEX_BYTES_PER_CHUNK) / _INDEX_BYTES_PER_PAGE, 1)
