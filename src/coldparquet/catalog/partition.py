@@ -23,7 +23,7 @@ from coldparquet.errors import (
     UnsupportedError,
 )
 from coldparquet.format.blooms import sidecar_in_memory
-from coldparquet.format.fetch import FooterFetch, SidecarFetch
+from coldparquet.format.fetch import WRITE_ANEW, FooterFetch, SidecarFetch
 from coldparquet.format.parquet_footer import parse_footer
 from coldparquet.format.sidecar import parse_sidecar
 from coldparquet.format.sidecar_header import parse_columns_ahead
@@ -575,12 +575,8 @@ class Partition:
         )
         is_ours = location.sidecar_path is None or location.sidecar_path.endswith(f"/{SIDECAR_FILE}")
         if found.state == "damaged" and found.problem is not None and is_ours:
-            anew = (
-                ""
-                if "index --force" in found.problem.message
-                else "'coldparquet index --force' writes the sidecar anew, and "
-            )
-            found.problem.message += f"; {anew}ReadOptions(sidecars=False) reads without it"
+            message = found.problem.message.removesuffix(f"; {WRITE_ANEW}")
+            found.problem.message = f"{message}; {WRITE_ANEW}, and ReadOptions(sidecars=False) reads without it"
             raise found.problem
         if found.sidecar is not None:
             return PartitionMetadata(

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 NOT_FETCHED = -1
 
+WRITE_ANEW = "'coldparquet index --force' writes the sidecar anew"
+"""What errors about a damaged sidecar advise."""
+
 
 class WantedRanges(Struct, frozen=True, kw_only=True, eq=False):
     """Ranges of one object to be fetched, in no particular order; they may repeat and overlap."""
@@ -335,8 +338,7 @@ class SidecarFetch:
 
     def _unusable_size(self, size: int, reason: str) -> FormatError:
         return FormatError(
-            f"the committed size is {size} bytes, but {reason}: this is no sidecar, or a damaged one; 'coldparquet index --force'"
-            " writes it anew from the Parquet footer",
+            f"the committed size is {size} bytes, but {reason}: this is no sidecar, or a damaged one; {WRITE_ANEW}",
             kind="Truncated",
             path=self._path,
             offset=0,
