@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 
 import coldparquet as cp
 from coldparquet.decode.arrow import DICTIONARY_TYPE
+from coldparquet.decode.dictionaries import SharedDictionaries
 from coldparquet.errors import FormatError
 from coldparquet.format.native import parse_symbol_offsets, parse_symbols
 from coldparquet.format.txn import parse_txn
@@ -96,6 +99,28 @@ class TestOneDictionaryForTheWholeTable:
             before = len(table.request_log)
             await table.scan(["few"]).plan()
             assert not [record for record in table.request_log[before:] if record.reason == "symbols"]
+
+    async def test_is_shared_once_for_each_row_group_where_calls_give_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        share, running, at_once = SharedDictionaries.share, list[pa.Table](), list[int]()
+
+        def slow(self: SharedDictionaries, table: pa.Table) -> pa.Table:
+            running.append(table)
+            at_once.append(len(running))
+            time.sleep(0.03)
+            running.pop()
+            return share(self, table)
+
+        monkeypatch.setattr(SharedDictionaries, "share", slow)
+        found: list[pa.RecordBatch] = []
+        is_over = False
+        async with cp.open_table(SYMBOLS, options=GLOBAL) as table, table.scan(SYMBOL_NAMES).batches() as batches:
+            while not is_over:
+                with suppress(TimeoutError):
+                    batch = await asyncio.wait_for(batches.next_batch(), timeout=0.01)
+                    is_over = batch is None
+                    found += [batch] if batch is not None else []
+        assert max(at_once) == 1
+        assert_same_rows(pa.Table.from_batches(found), expected_rows("symbols").select(SYMBOL_NAMES))
 
     async def test_streams_to_ipc_without_being_sent_again(self) -> None:
         batches = await batches_of(SYMBOLS, SYMBOL_NAMES, GLOBAL)

@@ -331,6 +331,17 @@ async def test_what_is_written_meanwhile_beside_unchanged_data_is_seen(
         assert [(await asked_for_prices(one_day))[1] for _ in range(2)] == [ALL, ALL]
 
 
+async def take_a_batch(server: ColdStoreServer) -> None:
+    """As blocking calls do, whose errors do not pass the end of the stream."""
+    server.reset()
+    async with cp.open_partition(f"{URL}/{DAYS[0]}", storage_options=server.storage_options) as partition:
+        batches = await partition.scan(["price"]).batches().__aenter__()
+        try:
+            await batches.next_batch()
+        finally:
+            await batches.aclose()
+
+
 async def test_what_rows_do_not_decode_by_is_fetched_again_by_the_next_table(
     one_day: ColdStoreServer, tmp_path: Path
 ) -> None:
@@ -340,9 +351,9 @@ async def test_what_rows_do_not_decode_by_is_fetched_again_by_the_next_table(
     (path / "data.parquet").write_bytes(sound[:4] + rest)
     await index_table(path.parent, force=True, pages=False, pack=False)
     written(tmp_path, data_s=0, description_s=1)
-    for _ in range(2):
+    for ask in (asked_for_prices, take_a_batch) * 2:
         with pytest.raises(cp.errors.FormatError):
-            await asked_for_prices(one_day)
+            await ask(one_day)
         assert {served.path.rpartition("/")[2] for served in one_day.requests if served.bytes_sent} >= {"_pm"}
 
 
