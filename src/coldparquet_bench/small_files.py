@@ -159,7 +159,7 @@ async def _index(endpoint_url: str, processes: int) -> dict[str, Any]:
 
     before_s = time.process_time()
     report = await run_pipeline(
-        IndexJob(),
+        IndexJob(pages=False, pack=False),
         f"s3://{BUCKET}/{LAKE}/*",
         engine=LocalEngine(processes=processes),
         storage_options={"endpoint_url": endpoint_url, "key": _KEY, "secret": _KEY},

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from coldparquet.decode.dictionaries import decode_dictionary_chunk
 from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.page_headers import ChunkPages, Page, PageType, parse_pages
+from coldparquet.format.page_headers import FetchedPages, Page, PageType, parse_pages
 from tests.support.parquet_footers import parquet_bytes
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "questdb"
@@ -36,7 +36,7 @@ def chunk_of(values: list[str | None], codec: Any, **options: Any) -> bytes:
 
 def decode(chunk: bytes, codec: str, row_count: int, known: list[str] | None = None) -> Any:
     return decode_dictionary_chunk(
-        ChunkPages(chunk),
+        FetchedPages(chunk),
         codec=CODECS[codec],
         created_by=None,
         row_count=row_count,
@@ -142,7 +142,7 @@ class TestRepeatedEntries:
                         continue
                     codec = int(file.sidecar.chunks(column).codec[row_group])
                     decoded: Any = decode_dictionary_chunk(
-                        ChunkPages(chunk),
+                        FetchedPages(chunk),
                         codec=codec,
                         created_by=None,
                         row_count=read.row_count,

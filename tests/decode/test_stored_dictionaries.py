@@ -14,7 +14,7 @@ from coldparquet.decode.arrow import DICTIONARY_TYPE
 from coldparquet.decode.dictionaries import SharedDictionaries, distinct_entries, is_as_stored, without_unused_values
 from coldparquet.decode.parquet_reader import ChunkLabel
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.page_headers import ChunkPages
+from coldparquet.format.page_headers import FetchedPages
 from tests.support.parquet_footers import parquet_bytes
 
 LABEL = ChunkLabel(path="data.parquet", row_group=0, columns=("text",))
@@ -78,7 +78,7 @@ def test_columns_beside_each_other_equal_what_was_written(
 @pytest.mark.parametrize("codec", [("none", 0), ("zstd", 6)])
 def test_distinct_entries_that_are_not_empty_are_left_to_pyarrow(codec: tuple[str, int]) -> None:
     name, number = codec
-    assert distinct_entries(ChunkPages(chunk_of(file_of(["a", "b", None, "a"], name))), number, row_count=4) == 2
+    assert distinct_entries(FetchedPages(chunk_of(file_of(["a", "b", None, "a"], name))), number, row_count=4) == 2
 
 
 @pytest.mark.parametrize(
@@ -91,17 +91,17 @@ def test_distinct_entries_that_are_not_empty_are_left_to_pyarrow(codec: tuple[st
     ids=["an empty entry", "strings behind the indices", "no dictionary"],
 )
 def test_other_chunks_are_not(values: list[str | None], options: dict[str, Any]) -> None:
-    assert distinct_entries(ChunkPages(chunk_of(file_of(values, **options))), 0, row_count=len(values)) is None
+    assert distinct_entries(FetchedPages(chunk_of(file_of(values, **options))), 0, row_count=len(values)) is None
 
 
 def test_pages_of_another_number_of_rows_are_not_either() -> None:
-    assert distinct_entries(ChunkPages(chunk_of(file_of(["a", "b"]))), 0, row_count=3) is None
+    assert distinct_entries(FetchedPages(chunk_of(file_of(["a", "b"]))), 0, row_count=3) is None
 
 
 def test_entries_that_repeat_are_found_out(sparse_file: Any) -> None:
     """pyarrow by itself would return other strings for the entries behind the repeated one."""
     content = with_entries(file_of(["a", "b", "c", "d", None, "c"]), [b"a", b"b", b"c", b"d"], [b"x", b"y", b"x", b"z"])
-    assert distinct_entries(ChunkPages(chunk_of(content)), 0, row_count=6) == 4
+    assert distinct_entries(FetchedPages(chunk_of(content)), 0, row_count=6) == 4
     assert decode(sparse_file, content)["text"].to_pylist() == ["x", "y", "x", "z", None, "x"]
 
 

@@ -45,7 +45,7 @@ from coldparquet.decode.filter import filter_rows
 from coldparquet.decode.parquet_reader import ChunkLabel, read_columns
 from coldparquet.decode.virtual_file import CODECS, leaf_of, one_column_file
 from coldparquet.errors import InternalError, UnsupportedError
-from coldparquet.format.page_headers import ChunkPages, PageType, count_values, first_page, iterate_pages
+from coldparquet.format.page_headers import FetchedPages, PageType, count_values, first_page, iterate_pages
 from coldparquet.format.parquet_schema import LeafSpec, note_of_levels
 from coldparquet.format.parquet_thrift import DataPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Codec, Encoding, PhysicalType
@@ -234,7 +234,7 @@ class FetchedColumns:
         self._codecs: list[int] = read.chunks["codec"].tolist()
         self._width = read.columns_per_row_group
         self._row_groups = read.by_row_group
-        self._chunk_pages: dict[int, ChunkPages] = {}
+        self._chunk_pages: dict[int, FetchedPages] = {}
         """By position, as far as a check has asked for them."""
         self.labels = [
             ChunkLabel(path=read.data.path, row_group=read.row_group, columns=(column.name,))
@@ -471,11 +471,11 @@ class FetchedColumns:
         [selected] = select_rows([lists], positions, held_rows=rows.row_count)
         return selected
 
-    def _pages(self, column: VirtualColumn) -> ChunkPages:
+    def _pages(self, column: VirtualColumn) -> FetchedPages:
         pages = self._chunk_pages.get(column.position)
         if pages is None:
             content = self._bytes[column.start : column.start + column.length_bytes]
-            pages = self._chunk_pages[column.position] = ChunkPages(content)
+            pages = self._chunk_pages[column.position] = FetchedPages(content)
         return pages
 
     def _pieces(self, position: int) -> list[bytes]:

@@ -24,11 +24,18 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
-from coldparquet.decode.arrow import DICTIONARY_TYPE, byte_strings_to_arrow, compute, numbers_to_arrow, numbers_to_numpy
-from coldparquet.decode.parquet_reader import check_values, read_columns
+from coldparquet.decode.arrow import (
+    DICTIONARY_TYPE,
+    byte_strings_to_arrow,
+    check_values,
+    compute,
+    numbers_to_arrow,
+    numbers_to_numpy,
+)
+from coldparquet.decode.parquet_reader import read_columns
 from coldparquet.decode.virtual_file import CODECS, one_column_file
 from coldparquet.errors import FormatError, UnsupportedError
-from coldparquet.format.page_headers import ChunkPages, Page, PageType
+from coldparquet.format.page_headers import FetchedPages, Page, PageType
 from coldparquet.format.parquet_schema import LeafSpec
 from coldparquet.format.parquet_thrift import DataPageHeader, DictionaryPageHeader, PageHeader
 from coldparquet.format.sidecar_layout import Encoding, PhysicalType
@@ -65,7 +72,7 @@ class DictionaryParts(Struct, frozen=True, kw_only=True):
         return count_rows(self.index_pages) + count_rows(self.text_pages)
 
 
-def take_apart(pages: ChunkPages, codec: int) -> DictionaryParts | None:
+def take_apart(pages: FetchedPages, codec: int) -> DictionaryParts | None:
     """Classify the pages of a chunk by content."""
     found = pages.headers
     if not found:
@@ -201,7 +208,7 @@ _TEXT = LogicalType(kind=LogicalKind.STRING)
 
 
 def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do not say themselves
-    pages: ChunkPages,
+    pages: FetchedPages,
     *,
     codec: int,
     created_by: str | None,
@@ -234,7 +241,7 @@ def decode_dictionary_chunk(  # noqa: PLR0913 - a chunk, and what its pages do n
     return decoded if len(arrays) == 1 else decoded.unify_dictionaries()
 
 
-def longest_text(pages: ChunkPages, *, codec: int, label: ChunkLabel, check_page_checksums: bool) -> int:
+def longest_text(pages: FetchedPages, *, codec: int, label: ChunkLabel, check_page_checksums: bool) -> int:
     """Return the length of the longest string in the dictionary of a flat text chunk."""
     parts = take_apart(pages, codec)
     if parts is None or parts.dictionary is None:
@@ -255,7 +262,7 @@ def longest_text(pages: ChunkPages, *, codec: int, label: ChunkLabel, check_page
 
 
 def dictionary_value_bytes(  # noqa: PLR0913 - a chunk, and what its pages do not say themselves
-    pages: ChunkPages, *, codec: int, value_count: int, levels: LeafSpec, label: ChunkLabel, enough_bytes: int
+    pages: FetchedPages, *, codec: int, value_count: int, levels: LeafSpec, label: ChunkLabel, enough_bytes: int
 ) -> int:
     """Return the size of a chunk's byte strings that are stored as indices into a dictionary.
 
@@ -454,7 +461,7 @@ _LARGEST_SEARCHED_BYTES = 1 << 20
 """Longer dictionaries are decoded in parts: searching them, after another decompression, would take too long."""
 
 
-def distinct_entries(pages: ChunkPages, codec: int, *, row_count: int, created_by: str | None = None) -> int | None:
+def distinct_entries(pages: FetchedPages, codec: int, *, row_count: int, created_by: str | None = None) -> int | None:
     """Return the number of entries in a flat text chunk's dictionary if pyarrow may read it itself."""
     parts = take_apart(pages, codec)
     if parts is None or parts.dictionary is None or parts.text_pages or parts.row_count != row_count:

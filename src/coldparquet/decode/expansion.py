@@ -19,7 +19,7 @@ from coldparquet.options import MIB
 
 if TYPE_CHECKING:
     from coldparquet.decode.parquet_reader import ChunkLabel
-    from coldparquet.format.page_headers import ChunkPages, Page
+    from coldparquet.format.page_headers import FetchedPages, Page
 
 _LARGEST_USUAL_RATIO = 256
 """Ordinary pages decompress to 2 to 100 times their bytes."""
@@ -44,7 +44,7 @@ def is_boundless(codec: int) -> bool:
     return CODECS[codec] in {"gzip", "brotli", "zstd"}
 
 
-def check_decompressed_size(pages: ChunkPages, most_bytes: int, label: ChunkLabel, *, row_count: int) -> None:
+def check_decompressed_size(pages: FetchedPages, most_bytes: int, label: ChunkLabel, *, row_count: int) -> None:
     """Refuse a chunk that would decompress to more than the memory limit and far more than ordinary ones."""
     size_bytes = sum(max(page.header.uncompressed_page_size or 0, 0) for page in pages.headers or [])
     claim = "pages of {:,} bytes say that they decompress to {:,}"
@@ -52,7 +52,7 @@ def check_decompressed_size(pages: ChunkPages, most_bytes: int, label: ChunkLabe
 
 
 def check_decoded_size(
-    pages: ChunkPages, size_bytes: int, most_bytes: int, label: ChunkLabel, *, row_count: int
+    pages: FetchedPages, size_bytes: int, most_bytes: int, label: ChunkLabel, *, row_count: int
 ) -> None:
     """Refuse a chunk whose values take more than the memory limit and far more than those of ordinary ones."""
     claim = "the values of pages of {:,} bytes take {:,}"
@@ -60,7 +60,7 @@ def check_decoded_size(
 
 
 def _check_chunk_size(  # noqa: PLR0913 - the claim, and all it is about
-    claim: str, pages: ChunkPages, size_bytes: int, most_bytes: int, label: ChunkLabel, *, row_count: int
+    claim: str, pages: FetchedPages, size_bytes: int, most_bytes: int, label: ChunkLabel, *, row_count: int
 ) -> None:
     length_bytes = len(pages.content)
     check_size(
@@ -99,7 +99,7 @@ def check_size(size_bytes: int, most_bytes: int, label: ChunkLabel | None, *, us
     )
 
 
-def delta_text_bytes(pages: ChunkPages, *, codec: int, leaf: LeafSpec, label: ChunkLabel, enough_bytes: int) -> int:
+def delta_text_bytes(pages: FetchedPages, *, codec: int, leaf: LeafSpec, label: ChunkLabel, enough_bytes: int) -> int:
     """Return the size of delta-encoded byte strings, each of which repeats a prefix of the previous one."""
     found = [page for page in pages.headers or [] if page_encoding(page) == Encoding.DELTA_BYTE_ARRAY]
     # No string is longer than all bytes of its page.

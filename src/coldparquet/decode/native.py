@@ -14,13 +14,14 @@ from msgspec import Struct
 
 from coldparquet.decode.arrow import (
     arrow_field,
+    check_values,
     decode_raw_arrays,
     missing_values,
     numbers_to_arrow,
     rows_without_columns,
     strings_to_arrow,
 )
-from coldparquet.decode.parquet_reader import RowsLabel, check_values
+from coldparquet.decode.parquet_reader import RowsLabel
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.binary import UNIT_BYTES, utf16_to_utf8
 from coldparquet.format.native import INLINED_VALUE_OFFSET, MAX_INLINED_BYTES, EntryKind, VariableLayout, native_layout

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from coldparquet.decode.arrow import numbers_to_numpy
 from coldparquet.decode.stored_types import NO_EXTENSIONS
 from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.parquet_footer import PARQUET_MAGIC
@@ -125,30 +123,6 @@ def _translated(error: Exception, label: ChunkLabel) -> FormatError | Unsupporte
         f"the pages do not decode: {reason}; either they are damaged, or the file was rewritten after its sidecar ('coldparquet"
         f" index --force' writes that anew), or pyarrow {pa.__version__} does not read how the file was written: try another version"
     )
-
-
-def check_values(array: pa.ChunkedArray[Any], label: ChunkLabel) -> None:
-    """Check values that pyarrow decodes without complaint although later code may crash on them."""
-    chunks: list[Any] = array.chunks
-    try:
-        for chunk in chunks:
-            # The dictionary alone, for pyarrow takes ten times as long as numpy to compare each row with its length.
-            (chunk.dictionary if _has_all_entries(chunk) else chunk).validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise label.damaged(
-            f"{error}; the file's writer stored what the column's type does not allow: rewrite the column with another type,"
-            " or leave it out with columns=[...]",
-            field="values",
-        ) from error
-
-
-def _has_all_entries(array: Any) -> bool:
-    """Tell whether an array has a dictionary, with an entry for the index of each row, null or not."""
-    if not pa.types.is_dictionary(array.type) or array.type.index_type != pa.int32():
-        return False
-    # As unsigned numbers, negative ones are the largest.
-    indices = numbers_to_numpy(array.indices, np.uint32)
-    return not len(indices) or int(indices.max()) < len(array.dictionary)
 
 
 class RowsLabel(ChunkLabel, frozen=True, kw_only=True):

@@ -110,7 +110,7 @@ def parse_pages(chunk: bytes) -> list[Page] | None:
     return pages if stop == len(chunk) and len(pages) <= MAX_PAGES else None
 
 
-class ChunkPages:
+class FetchedPages:
     """The fetched pages of a chunk. Several checks ask for their headers, which are parsed once."""
 
     def __init__(self, content: bytes | memoryview) -> None:

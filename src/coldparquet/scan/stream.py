@@ -247,11 +247,11 @@ class BatchStream:
         self._sharing: asyncio.Task[pa.Table] | None = None
         """Gives the dictionaries of the next row group the numbers that all share, one row group after the other."""
         works = self._works()
-        self._means.begin(self._begin_all(self._make_next(works), works))
+        self._means.start(self._begin_all(self._make_next(works), works))
         if self._shows_progress and (ledger := self._means.ledger) is not None:
             from coldparquet.progress import show_fetched  # noqa: PLC0415 - few programs show it, and rich is an extra
 
-            self._means.begin(show_fetched(lambda: ledger.totals.fetched_bytes, planned_bytes=plan.bytes_fetched))
+            self._means.start(show_fetched(lambda: ledger.totals.fetched_bytes, planned_bytes=plan.bytes_fetched))
         self._is_open = True
 
     async def _close(self, error: BaseException | None) -> None:
@@ -318,7 +318,7 @@ class BatchStream:
 
     async def _with_shared_dictionaries(self, dictionaries: SharedDictionaries, rows: pa.Table) -> pa.Table:
         if self._sharing is None:
-            self._sharing = self._means.begin(self._means.in_thread(dictionaries.share, rows))
+            self._sharing = self._means.start(self._means.in_thread(dictionaries.share, rows))
         await asyncio.wait([self._sharing])  # a cancelled caller leaves it to the next one
         self._check_open()
         shared, self._sharing = self._sharing.result(), None

@@ -247,7 +247,7 @@ class StreamMeans(Struct, frozen=True, kw_only=True, eq=False):
         """How much is decoded before freed memory is returned again."""
         return round(self.question.options.memory_limit_bytes * _RELEASE_EVERY_SHARE)
 
-    def begin(self, coroutine: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
+    def start(self, coroutine: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
         """Run a coroutine as a task of the stream."""
         task = asyncio.create_task(coroutine)
         self.tasks.add(task)
@@ -449,7 +449,7 @@ class RowGroupWork:
             decoders.hold(-1)
 
     def _start(self, coroutine: Coroutine[object, object, None]) -> None:
-        self._tasks.append(self._means.begin(coroutine))
+        self._tasks.append(self._means.start(coroutine))
 
     def _fail(self, error: Exception) -> None:
         self._give_memory_back()

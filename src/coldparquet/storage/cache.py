@@ -352,13 +352,13 @@ class MemoryCache:
 
 
 class Writes:
-    """How many requests of this process may have changed objects. Of threads that write at once, all that counts is a change."""
+    """Changes whenever a request of this process that may change objects begins or ends."""
 
     count = 0
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count a write when it begins, and when it has ended: what was read meanwhile may be from before it."""
+        """Count the begin of a write, and its end: what was read meanwhile may be from before it."""
         self.count += 1
         try:
             yield
