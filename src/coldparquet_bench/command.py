@@ -77,7 +77,7 @@ def bench_and_report(
     if as_json:
         print_json(measured)
     else:
-        sys.stdout.write(_text(results, index_runs, {workload.name for workload in chosen}))
+        sys.stdout.write(_text(results, index_runs))
 
 
 def _run_in_spark(
@@ -154,11 +154,12 @@ def _beginning(questions: Mapping[str, Asked], beginnings: tuple[str, ...]) -> d
     return {name: asked for name, asked in questions.items() if name.startswith(beginnings)}
 
 
-def _text(results: Mapping[str, Results], index_runs: Sequence[IndexRun], names: set[str]) -> str:
+def _text(results: Mapping[str, Results], index_runs: Sequence[IndexRun]) -> str:
     parts = [report(results)] if results else []
-    if "faults" in names:
+    asked = {question.partition(":")[0] for question in results}
+    if "W8" in asked:
         parts += ["### How long the calls of W8 took", percentiles(results)]
-    if "prices" in names:
+    if "W9" in asked:
         parts += ["### W9: dollars for a million first calls, by storage class", prices(results)]
     if index_runs:
         parts += ["### Sidecars for small files", index_table_of(index_runs)]
