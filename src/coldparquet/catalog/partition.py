@@ -328,8 +328,8 @@ class Partition:
         self._catalogue = catalogue
         self._connections = connections
         self._loading = asyncio.Lock()
-        self.is_name_silent = False
-        """Whether the directory's name says nothing about the times of rows."""
+        self.name_states_times = True
+        """Whether the directory's name says of which times the rows are."""
         self._metadata: PartitionMetadata | None = None
         self._packed: _Packed | None = None
         self._is_read_whole: bool | None = None
@@ -361,7 +361,7 @@ class Partition:
         nothing says that it is about the column of times: the user alone named one.
         """
         directory = self._location.directory
-        return None if directory is None or self.is_name_silent else (directory.start_ns, directory.stop_ns)
+        return None if directory is None or not self.name_states_times else (directory.start_ns, directory.stop_ns)
 
     @property
     def format(self) -> Literal["parquet", "native"]:

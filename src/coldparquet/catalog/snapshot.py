@@ -455,7 +455,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
             )
         for partition in () if found.index == designated else partitions:
             # Days in names may be those of another column, such as when rows arrived: only statistics prune by this one.
-            partition.is_name_silent = True
+            partition.name_states_times = False
         return found.index
 
     async def _prefetch(
