@@ -1,9 +1,9 @@
 """Measures readers: data on a simulated cold store, every reader in processes of its own, in turn, on the same store.
 
 The store waits 30 ms before the first byte and sends 90 MB/s per connection, unless a benchmark says otherwise. Imports and
-client are made, what the imports left to the garbage collector is collected, and the data is read once, before the clock starts. "First" is the first call of a process, "warm" the median of
-the calls after it, with what the reader keeps. Requests, bytes and round trips are what the server saw, metadata and listings
-included.
+client are made, what the imports left to the garbage collector is collected, and the data is read once, before the clock
+starts. "First" is the first call of a process, "warm" the median of the calls after it, with what the reader keeps. Requests,
+bytes and round trips are what the server saw, metadata and listings included.
 """
 
 from __future__ import annotations

@@ -170,10 +170,10 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         """Read the newest state.
 
         Requests: the listing, ``_txn``, ``_meta`` and the catalogue, all at the same time; not ``_txn`` and ``_meta`` again
-        where this process found none before, unless the listing shows them. Where the catalogue has a place of its own, these two only if the listing shows another version of
-        them than that holds. ``_cv`` follows if there are
-        native partitions, or if symbols are to be numbered as in the table. Without a ``_txn``, the metadata of the
-        newest partition (1 or 2) and its ``_pages`` (1) follow. Named partitions take only these, and the metadata and
+        where this process found none before, unless the listing shows them. Where the catalogue has a place of its own, these two
+        only if the listing shows another version of them than that holds. ``_cv`` follows if there are native partitions, or if
+        symbols are to be numbered as in the table. Without a ``_txn``, the metadata of the newest partition (1 or 2) and its
+        ``_pages`` (1) follow. Named partitions take only these, and the metadata and
         a HEAD of the data object of each, all at the same time.
         """
         await self._distrust_changed(previous)
@@ -195,11 +195,11 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
                 raise
         column_versions_for: ColumnVersionsFor = "symbols" if self.options.symbols == "global" else "native"
         remembered: asyncio.Future[CatalogueFile] = asyncio.get_running_loop().create_future()
-        expected = None if previous is not None else self._expected()
         if previous is None:
+            expected = self._expected()
             is_remembered = expected is not None or (self.index_path is not None and self._has_catalogue)
         else:
-            is_remembered = not previous.files
+            expected, is_remembered = None, not previous.files
 
         async def fetch_catalogue() -> CatalogueFile:
             remembered.set_result(await self._fetch_catalogue(None if previous is None else previous.catalogue.file))
