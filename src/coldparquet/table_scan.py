@@ -6,6 +6,7 @@ import asyncio
 import sys
 from dataclasses import dataclass, field
 from datetime import UTC
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, SupportsIndex, TypeVar, cast
@@ -240,7 +241,7 @@ class Scan(ShownInNotebooks):
         if progress and find_spec("rich") is None:
             raise UnsupportedError("progress=True needs the package rich: pip install rich", kind="MissingPackage")
         return BatchStream(
-            self._admitted,
+            partial(self._admitted, may_begin=not slow_start),
             store=self.question.snapshot.store,
             executor=self.executor,
             activity=self._activity("batches"),
@@ -565,8 +566,8 @@ class Scan(ShownInNotebooks):
                 raise
             return tuple(objects), None
 
-    async def _admitted(self) -> RowPlan:
-        return await admit(await self._planned.get())
+    async def _admitted(self, *, may_begin: bool) -> RowPlan:
+        return await admit(await self._planned.get(may_begin=may_begin))
 
     async def _extremes(self, name: str, wanted: tuple[Extreme, ...]) -> list[Any]:
         """Find the wanted extremes, each as an Arrow scalar."""

@@ -161,6 +161,11 @@ class Catalogue:
             return {}
         return await contradictions(self.file.index, unconfirmed, self._listed)
 
+    def waits_for_listing(self, wanted: Sequence[PartitionLocation]) -> bool:
+        """Tell whether :meth:`stale` sends requests."""
+        unconfirmed = [one.directory_path for one in wanted if one.committed_size_bytes is None]
+        return self.file.index is not None and not self._listed.are_listed(unconfirmed)
+
     def valid(
         self,
         wanted: Sequence[PartitionLocation],
@@ -169,10 +174,13 @@ class Catalogue:
     ) -> dict[str, PackedLookup]:
         """Leave the problem of each stale entry in its place, and expect of data objects the versions of the others."""
         found = {**entries, **{name: PackedLookup(sidecar=None, problem=problem) for name, problem in stale.items()}}
-        for location in wanted:
-            if found[location.name].sidecar is not None:
-                self._versions.expect_packed(location.data_path, found[location.name].data_etag)
+        self.expect(wanted, found)
         return found
+
+    def expect(self, wanted: Sequence[PartitionLocation], entries: Mapping[str, PackedLookup]) -> None:
+        """Expect of data objects the versions that usable entries tell, and nothing of the others."""
+        for location in wanted:
+            self._versions.expect_packed(location.data_path, entries[location.name].data_etag)
 
     async def of_other_columns(self, locations: Sequence[PartitionLocation]) -> tuple[list[Sidecar], bool]:
         """Return a sidecar for each list of columns that partitions have, newest first, but for that of the newest one.

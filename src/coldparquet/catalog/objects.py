@@ -76,6 +76,10 @@ class ListedObjects:
         """Tell whether a directory was chosen for a listing."""
         return self._at_hand is not None or directory in self._stretches
 
+    def are_listed(self, directories: Collection[str]) -> bool:
+        """Tell whether :meth:`below` sends no request for these directories."""
+        return self._at_hand is not None or all(self._stretches.get(one) in self._found for one in directories)
+
     async def below(self, directories: Collection[str]) -> Mapping[str, ObjectInfo]:
         """List directories, and everything between them.
 

@@ -189,46 +189,29 @@ class PackedBlooms:
         """Whether the catalogue holds filters."""
         return self._file.index is not None and self._file.index.blooms_range is not None
 
-    async def fetch_ahead(self, asked: Sequence[AskedPartition]) -> dict[Stripe, memoryview]:
-        """Fetch the stripes that hold blocks of filters while the entries are still being validated.
-
-        Requests: those of :meth:`blocks_of`, which then sends none for these stripes.
-        """
-        try:
-            found = await self._find(asked, {})
-            return {} if found is None else await self._fetch(found)
-        except InternalError:
-            raise
-        except ColdParquetError:
-            return {}
-
-    async def blocks_of(
-        self, asked: Sequence[AskedPartition], at_hand: Mapping[Stripe, memoryview]
-    ) -> tuple[dict[str, list[Words]], str | None]:
+    async def blocks_of(self, asked: Sequence[AskedPartition]) -> tuple[dict[str, list[Words]], str | None]:
         """Return the blocks of filters that lookups in partitions touch.
 
         Requests: few, in one round trip; before it 1 for their index, unless it came with the catalogue. None at all
         where that is not fewer than 1 for each partition.
         """
         try:
-            found = await self._find(asked, at_hand)
+            found = await self._find(asked)
             if found is None:
                 return {}, None
-            stripes = {**at_hand, **await self._fetch(found)}
-            return await asyncio.to_thread(found.blocks, stripes), None
+            return await asyncio.to_thread(found.blocks, await self._fetch(found)), None
         except InternalError:
             raise
         except ColdParquetError as error:
             return {}, f"the bloom filters in the catalogue are not used: {error.message}"
 
-    async def _find(self, asked: Sequence[AskedPartition], at_hand: Mapping[Stripe, memoryview]) -> _Found | None:
+    async def _find(self, asked: Sequence[AskedPartition]) -> _Found | None:
         """Find the stripes; None where it takes fewer requests to read the partitions' own files."""
         own_requests = len(asked)
         index_requests = 0 if self._is_at_hand else 1
-        least_requests = 0 if at_hand else index_requests + 1
-        if not self.are_there or own_requests <= least_requests:
+        if not self.are_there or own_requests <= index_requests + 1:
             return None
-        found = _Found.of(self._file, await self._parsed(), asked, at_hand)
+        found = _Found.of(self._file, await self._parsed(), asked)
         is_cheaper = found.request_count < own_requests and found.stripe_bytes <= _MOST_STRIPE_BYTES
         return found if is_cheaper else None
 
@@ -276,7 +259,6 @@ class _Found:
         blooms: The index of the stripes.
         places: By partition and lookup, the position of each block in its stripe.
         asked: The partitions with all of their filters in the catalogue.
-        at_hand: Stripes that are already fetched.
     """
 
     def __init__(
@@ -284,12 +266,11 @@ class _Found:
         blooms: CatalogueBlooms,
         places: Mapping[str, Sequence[npt.NDArray[np.int64]]],
         asked: Collection[AskedPartition],
-        at_hand: Collection[Stripe],
     ) -> None:
         self._blooms = blooms
         self._places = places
         self._asked = asked
-        wanted = {stripe for one in asked for lookup in one.wanted for stripe in _stripes_of(lookup)} - set(at_hand)
+        wanted = {stripe for one in asked for lookup in one.wanted for stripe in _stripes_of(lookup)}
         start_of = {
             stripe: blooms.stripes_start + self.group_of(stripe).stripe_range(stripe[2]).start for stripe in wanted
         }
@@ -310,7 +291,6 @@ class _Found:
         file: CatalogueFile,
         blooms: CatalogueBlooms,
         asked: Sequence[AskedPartition],
-        at_hand: Collection[Stripe],
     ) -> _Found:
         """Find the blocks; omit partitions that lack a filter."""
         if file.index is None:
@@ -324,7 +304,7 @@ class _Found:
             known = [place for place in found if place is not None]
             if len(known) == len(found):
                 places[one.name] = known
-        return cls(blooms, places, [one for one in asked if one.name in places], at_hand)
+        return cls(blooms, places, [one for one in asked if one.name in places])
 
     @property
     def request_count(self) -> int:

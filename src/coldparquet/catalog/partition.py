@@ -256,6 +256,15 @@ class PartitionMetadata(Struct, frozen=True, kw_only=True):
     sources."""
 
 
+def metadata_of_entry(entry: PackedLookup, requests: tuple[MetadataRequest, ...] = ()) -> PartitionMetadata | None:
+    """Return the metadata that an entry of the catalogue holds; None if it cannot be used."""
+    if entry.sidecar is None:
+        return None
+    return PartitionMetadata(
+        sidecar=entry.sidecar, source="catalogue", metadata_requests=requests, data_etag=entry.data_etag
+    )
+
+
 class FooterGuess:
     """How much behind its row groups a file of a table has, by those that were read: its footer and indexes."""
 
@@ -481,6 +490,11 @@ class Partition:
         return None if is_read or self._location.is_native else self._catalogue
 
     @property
+    def known_metadata(self) -> PartitionMetadata | None:
+        """The metadata, if it was read. No request."""
+        return self._metadata
+
+    @property
     def is_at_hand(self) -> bool:
         """Whether :meth:`metadata` sends no request."""
         return self._metadata is not None or (
@@ -548,15 +562,11 @@ class Partition:
         packed, requests = None, tuple[MetadataRequest, ...]()
         if self._packed is not None:
             packed, requests = self._packed.found, self._packed.requests
-        if packed is None or packed.sidecar is None:
+        metadata = None if packed is None else metadata_of_entry(packed, requests)
+        if metadata is None:
             problem = None if packed is None else packed.problem
             return await self._load_unpacked(requests, () if problem is None else (_entry_not_used(problem),))
-        return PartitionMetadata(
-            sidecar=packed.sidecar,
-            source="catalogue",
-            metadata_requests=requests,
-            data_etag=packed.data_etag,
-        )
+        return metadata
 
     async def _load_unpacked(self, before: Sequence[MetadataRequest], notes: tuple[str, ...]) -> PartitionMetadata:
         with metadata_requests([*before]) as requests:

@@ -134,11 +134,6 @@ def find_lookups(
     return BloomLookups(lookups=needed, places=places)
 
 
-def looks_up_values(predicate: BoundPredicate, table: RowGroupTable, columns: Mapping[int, int | None]) -> bool:
-    """Tell whether a predicate searches for values of columns that have filters."""
-    return any(columns.get(leaf.field.index) in table.bloom_columns for leaf in _leaves(predicate))
-
-
 def lookup_key(leaf: BoundComparison | BoundIn) -> LookupKey:
     """Return the key of the values that a leaf searches for."""
     return leaf.field.index, (leaf.value,) if isinstance(leaf, BoundComparison) else leaf.values

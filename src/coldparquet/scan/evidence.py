@@ -9,25 +9,20 @@ from msgspec import Struct
 
 from coldparquet.catalog.packed import AskedPartition
 from coldparquet.concurrency import both, gather_or_cancel
-from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.format.pages import PagesFound
-from coldparquet.plan.blooms import looks_up_values
 from coldparquet.plan.coalesce import coalesce
-from coldparquet.plan.columns import ColumnMatcher
 from coldparquet.ranges import ByteRange
 from coldparquet.scan.draft import ParquetDraft
-from coldparquet.scan.pruning import SidecarPrunings
 from coldparquet.storage.log import metadata_requests, note_metadata_answer
 from coldparquet.storage.requests import RangeRequest, is_lasting_etag
 from coldparquet.storage.versions import stale_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from coldparquet.catalog.packed import Stripe
+    from coldparquet.catalog.packed import Words
     from coldparquet.format.fetch import WantedRanges
     from coldparquet.format.pages import PartitionPages
-    from coldparquet.format.sidecar import Sidecar
     from coldparquet.options import Coalescing
     from coldparquet.plan.blooms import BloomProbes
     from coldparquet.plan.model import MetadataRequest
@@ -43,67 +38,57 @@ class BloomCopies:
     Args:
         question: The question.
         drafts: Of all partitions.
-        stripes: Those already prefetched.
+        confirmed: Is set once it is known which entries of the catalogue are of the files that are read.
     """
 
-    def __init__(self, question: Question, drafts: Sequence[Draft], stripes: Mapping[Stripe, memoryview]) -> None:
+    def __init__(self, question: Question, drafts: Sequence[Draft], confirmed: asyncio.Event) -> None:
         self._catalogue = question.snapshot.catalogue
         self._drafts = [draft for draft in drafts if isinstance(draft, ParquetDraft)]
-        self._stripes = stripes
+        self._confirmed = confirmed
         self._lock = asyncio.Lock()
         self._is_done = False
+        self._doubtful: dict[str, list[Words]] = {}
+        """By partition: blocks that count if its entry turns out to be of its file."""
         self.notes: tuple[str, ...] = ()
         """Why the catalogue could not be read."""
 
-    async def hand_out(self) -> None:
-        """Give the probes of all drafts their blocks, on the first call. Drafts fetch what the catalogue lacks.
+    async def give(self, draft: ParquetDraft, probes: BloomProbes) -> None:
+        """Give the probes of a draft their blocks, if the catalogue has them; what it lacks is wanted still.
 
-        Requests: those of :meth:`coldparquet.catalog.packed.PackedBlooms.blocks_of`.
+        Requests: on the first call those of :meth:`coldparquet.catalog.packed.PackedBlooms.blocks_of`, for all drafts.
         """
-        if not self._catalogue.blooms.are_there:
+        if self._catalogue.blooms.are_there:
+            async with self._lock:
+                if not self._is_done:
+                    await self._give_all()
+                    self._is_done = True
+        if probes.wanted() is None:
             return
-        async with self._lock:
-            if self._is_done:
-                return
-            probes, asked = {}, []
-            for draft in self._drafts:
-                wanted = None if draft.probes is None else draft.probes.wanted_blocks()
-                if draft.probes is not None and wanted is not None and self._is_packed(draft):
-                    probes[draft.partition.name] = draft.probes
-                    asked.append(AskedPartition(name=draft.partition.name, wanted=wanted))
-            found, problem = await self._catalogue.blooms.blocks_of(asked, self._stripes)
-            for name, blocks in found.items():
-                probes[name].receive_blocks(blocks)
-            self.notes = () if problem is None else (problem,)
-            self._is_done = True
+        await self._confirmed.wait()
+        if draft.partition.name in self._doubtful and self._is_packed(draft):
+            probes.receive_blocks(self._doubtful[draft.partition.name])
+
+    async def _give_all(self) -> None:
+        drafts, asked = {}, []
+        for draft in self._drafts:
+            wanted = None if draft.probes is None else draft.probes.wanted_blocks()
+            if wanted is not None and (self._is_packed(draft) or self._may_be_packed(draft)):
+                drafts[draft.partition.name] = draft
+                asked.append(AskedPartition(name=draft.partition.name, wanted=wanted))
+        found, problem = await self._catalogue.blooms.blocks_of(asked)
+        for name, blocks in found.items():
+            probes = drafts[name].probes
+            if probes is not None and self._is_packed(drafts[name]):
+                probes.receive_blocks(blocks)
+            else:
+                self._doubtful[name] = blocks
+        self.notes = () if problem is None else (problem,)
 
     def _is_packed(self, draft: ParquetDraft) -> bool:
         return draft.metadata.source == "catalogue" or self._catalogue.has_version_of(draft.partition.location)
 
-
-def asked_ahead(question: Question, sidecars: Mapping[str, Sidecar]) -> list[AskedPartition]:
-    """Predict which bloom filters a question probes, before it is known which catalogue entries are current.
-
-    The catalogue holds these filters beside the sidecars, so they need not wait for the listing that tells. Filters of
-    stale entries are not used later: :class:`BloomCopies` holds only the drafts of current ones.
-    """
-    predicate, matcher = question.predicate, ColumnMatcher(question.needed_columns)
-    asked: list[AskedPartition] = []
-    try:
-        if predicate is None or not any(
-            looks_up_values(predicate, sidecar, matcher.places(sidecar)) for sidecar in sidecars.values()
-        ):
-            return []
-        prunings = SidecarPrunings(question, list(sidecars.values()))
-        for index, name in enumerate(sidecars):
-            pruning, position = prunings.at(index)
-            probes = pruning.bloom_probes(position)
-            wanted = None if probes is None else probes.wanted_blocks()
-            if wanted is not None:
-                asked.append(AskedPartition(name=name, wanted=wanted))
-    except (FormatError, UnsupportedError):
-        return []  # perhaps of a stale entry; planning with it raises the error
-    return asked
+    def _may_be_packed(self, draft: ParquetDraft) -> bool:
+        return not self._confirmed.is_set() and self._catalogue.has_entry(draft.partition.location)
 
 
 BLOOM_REASON = "bloom filter"
@@ -185,18 +170,23 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 
 async def gather_evidence(
-    question: Question, drafts: Sequence[Draft], stripes: Mapping[Stripe, memoryview]
+    question: Question, drafts: Sequence[Draft], *, are_confirmed: asyncio.Event | None = None
 ) -> list[Evidence]:
     """Fetch the evidence that the drafts ask for, often few or none.
 
-    Requests: for bloom filters those of :meth:`coldparquet.scan.evidence.BloomCopies.hand_out`, or those of
+    Until ``are_confirmed`` is set, the drafts may be of old entries of the catalogue. What is asked before that is the
+    catalogue's copies of bloom filters, which are of the same state as its entries.
+
+    Requests: for bloom filters those of :meth:`coldparquet.scan.evidence.BloomCopies.give`, or those of
     :func:`coldparquet.scan.evidence.fetch_blooms`. For pages 1 for each partition, or none if its ``_pages`` came with
     its sidecar. All in one round trip, unless the length or the place of bloom filters is unknown.
     """
-    copies = BloomCopies(question, drafts, stripes)
-    packed = _PackedPages(question, drafts)
+    confirmed = are_confirmed or asyncio.Event()
+    if are_confirmed is None:
+        confirmed.set()
+    copies, packed = BloomCopies(question, drafts, confirmed), _PackedPages(question, drafts)
     wanted = {
-        position: _evidence_for(draft, copies, packed)
+        position: _evidence_for(draft, copies, packed, confirmed)
         for position, draft in enumerate(drafts)
         if isinstance(draft, ParquetDraft) and draft.wants_evidence
     }
@@ -220,12 +210,14 @@ class _PackedPages:
         await self._page_files.look_up_packed(locations)  # with none, those who come later wait for it
 
 
-async def _evidence_for(draft: ParquetDraft, copies: BloomCopies, packed: _PackedPages) -> Evidence:
+async def _evidence_for(
+    draft: ParquetDraft, copies: BloomCopies, packed: _PackedPages, confirmed: asyncio.Event
+) -> Evidence:
     with metadata_requests() as requests:
         if draft.probes is not None and draft.wants_pages:
-            blooms, found = await both(_blooms(draft, copies), _pages(draft, packed))
+            blooms, found = await both(_blooms(draft, copies), _pages(draft, packed, confirmed))
         else:  # one of the two has nothing to wait for, and needs no task
-            blooms, found = await _blooms(draft, copies), await _pages(draft, packed)
+            blooms, found = await _blooms(draft, copies), await _pages(draft, packed, confirmed)
     notes = (*(copies.notes if blooms is not None else ()), *(blooms.notes if blooms is not None else ()), *found.notes)
     return Evidence(
         blooms=blooms,
@@ -251,7 +243,7 @@ def _etag_to_expect(draft: ParquetDraft, pages_etag: str | None) -> str | None:
 async def _blooms(draft: ParquetDraft, copies: BloomCopies) -> BloomAnswers | None:
     if draft.probes is None:
         return None
-    await copies.hand_out()
+    await copies.give(draft, draft.probes)
     return await fetch_blooms(
         draft.question.snapshot.store,
         draft.partition.data_path,
@@ -261,9 +253,10 @@ async def _blooms(draft: ParquetDraft, copies: BloomCopies) -> BloomAnswers | No
     )
 
 
-async def _pages(draft: ParquetDraft, packed: _PackedPages) -> PagesFound:
+async def _pages(draft: ParquetDraft, packed: _PackedPages, confirmed: asyncio.Event) -> PagesFound:
     if not draft.wants_pages:
         return PagesFound(pages=None)
+    await confirmed.wait()
     await packed.fetch()
     needed = {place for place in draft.places.values() if place is not None}
     return await draft.question.snapshot.page_files.pages_of(

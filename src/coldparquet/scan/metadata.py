@@ -12,14 +12,13 @@ is that of the last copy, and a change of storage class is a copy.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
 from coldparquet.catalog.hive_keys import stated_day_ns
-from coldparquet.catalog.partition import WRITTEN_AFTER_SIDECAR, read_packed, take_packed
+from coldparquet.catalog.partition import WRITTEN_AFTER_SIDECAR, metadata_of_entry, read_packed, take_packed
 from coldparquet.catalog.table_files import DATA_FILE
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, FormatError, NotFoundError, ObjectChangedError
@@ -28,7 +27,6 @@ from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
 from coldparquet.plan.prune import is_time_range, misplaced_times, stated_time_range_ns, timestamp_bounds
 from coldparquet.records import replace
 from coldparquet.scan.admission import archived_object, restore_or_refuse, skipped, wants_heads
-from coldparquet.scan.evidence import asked_ahead
 from coldparquet.scan.missing import data_file_missing
 from coldparquet.scan.model import KnownPartition
 from coldparquet.scan.native import read_native_metadata
@@ -39,12 +37,11 @@ from coldparquet.storage.versions import check_described_size, other_size
 from coldparquet.text import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from coldparquet.archive.objects import ArchivedObject
-    from coldparquet.catalog.packed import PackedLookup, Stripe
+    from coldparquet.catalog.packed import PackedLookup
     from coldparquet.catalog.partition import Partition, PartitionMetadata
-    from coldparquet.catalog.table_files import PartitionLocation
     from coldparquet.plan.model import MetadataRequest, PartitionRead, SkippedPartition
     from coldparquet.scan.model import Question
     from coldparquet.storage.requests import ObjectInfo
@@ -53,6 +50,9 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("coldparquet")
 
 _Error = TypeVar("_Error", NotFoundError, ObjectChangedError)
+
+Begin: TypeAlias = "Callable[[Sequence[KnownPartition]], None]"
+"""Begins to plan with the catalogue's entries while a listing is in flight that tells which of them are stale."""
 
 
 async def without_replaced_files(question: Question, known: Sequence[KnownPartition]) -> list[KnownPartition]:
@@ -195,14 +195,12 @@ class FoundMetadata(Struct, kw_only=True):
     known: list[KnownPartition] = field(default_factory=list)
     """In table order."""
     heads: list[MetadataRequest] = field(default_factory=list)
-    """HEADs of data objects, and requests for stripes."""
-    stripes: dict[Stripe, memoryview] = field(default_factory=dict)
-    """Stripes of bloom filters in the catalogue, fetched while a listing was in flight."""
+    """HEADs of data objects, and listings in their place."""
     skipped: list[SkippedPartition] = field(default_factory=list)
     """Partitions whose metadata is unreadable because it is inside the archived object."""
 
 
-async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundMetadata:
+async def read_metadata(question: Question, kept: Sequence[Partition], begin: Begin | None = None) -> FoundMetadata:
     """Read the metadata of all partitions in parallel; for a table's first rows, only of the partitions with these.
 
     Requests: those of :func:`coldparquet.catalog.partition.read_packed` and, without a current catalogue entry, those
@@ -210,8 +208,8 @@ async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundM
     each partition whose metadata may need a request and of which not every row is certainly wanted. That holds if other
     partitions have ``_pages``; else only the first partition's is tried. For native partitions see
     :func:`coldparquet.scan.native.plan_native_rows`. Also in parallel, 1 HEAD of each partition's data object, see
-    :mod:`coldparquet.catalog.objects`. If one listing replaces these HEADs, also the requests of
-    :meth:`coldparquet.catalog.packed.PackedBlooms.fetch_ahead` for the bloom filters that the question probes.
+    :mod:`coldparquet.catalog.objects`. Where a listing tells which of the catalogue's entries are stale, ``begin`` is called
+    with the metadata as it is if none of them is, at most once.
     """
     found = FoundMetadata()
     is_preview = question.limit is not None and question.predicate is None
@@ -221,7 +219,7 @@ async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundM
             break
         stop = min(max(1, 2 * done), len(kept)) if is_preview else len(kept)
         window = kept[done:stop]
-        await _read_window(question, window, done, found)
+        await _read_window(question, window, done, found, None if is_preview else begin)
         done = stop
         if is_preview:
             left_out = _archived_names(question, window) if question.options.archived == "skip" else frozenset[str]()
@@ -229,15 +227,16 @@ async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundM
     return found
 
 
-async def _read_window(question: Question, window: Sequence[Partition], first: int, found: FoundMetadata) -> None:
+async def _read_window(
+    question: Question, window: Sequence[Partition], first: int, found: FoundMetadata, begin: Begin | None
+) -> None:
     data_objects = question.snapshot.data_objects
     in_parquet = [partition for partition in window if partition.format == "parquet"]
     headed = in_parquet if wants_heads(question) else []
-    waits_for_listing = _consider_listing(question, in_parquet, head_count=len(headed))
-    is_ahead = waits_for_listing and _may_fetch_blooms_ahead(question)
+    _consider_listing(question, in_parquet, head_count=len(headed))
     with metadata_requests(found.heads):
         results, _ = await both(
-            _read_with_pages(question, window, first, blooms_into=found if is_ahead else None),
+            _read_with_pages(question, window, first, begin),
             data_objects.head([partition.data_path for partition in headed]),
         )
     archived = [
@@ -251,58 +250,53 @@ async def _read_window(question: Question, window: Sequence[Partition], first: i
     found.known += await without_replaced_files(question, known)
 
 
-def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, head_count: int) -> bool:
+def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, head_count: int) -> None:
     """Use a listing in place of HEADs, and of the sidecars that the catalogue then supplies, if that saves requests."""
     unread = [partition.location for partition in in_parquet if partition.snapshot is None]
     saved_requests = head_count + question.snapshot.catalogue.saved_by_listing(unread)
     directories = [partition.directory_path for partition in in_parquet]
-    listed = question.snapshot.listed_objects
-    listed.consider(directories, saved_requests=saved_requests)
-    return any(map(listed.is_worth_listing, directories))
+    question.snapshot.listed_objects.consider(directories, saved_requests=saved_requests)
 
 
-def _may_fetch_blooms_ahead(question: Question) -> bool:
-    """Tell whether the question may probe bloom filters in the catalogue.
+async def _read_packed_and_begin(question: Question, window: Sequence[Partition], begin: Begin) -> None:
+    """Read the catalogue's entries of partitions and begin to plan with them while a listing finds those that are stale.
 
     Not if the newest partition, read when the table was opened, shows that the table was rewritten since packing: then
     the listing leaves no current entry.
+
+    Requests: those of :func:`coldparquet.catalog.partition.read_packed`.
     """
     catalogue, newest = question.snapshot.catalogue, question.snapshot.partitions[-1].location
-    return question.predicate is not None and catalogue.blooms.are_there and not catalogue.is_contradicted_by(newest)
-
-
-async def _read_packed_and_blooms(question: Question, window: Sequence[Partition], found: FoundMetadata) -> None:
-    """Read the catalogue's entries of partitions and, while a listing finds those that are stale, their bloom filters.
-
-    Requests: those of :func:`coldparquet.catalog.partition.read_packed`, and of
-    :meth:`coldparquet.catalog.packed.PackedBlooms.fetch_ahead` for the filters that the question probes.
-    """
-    catalogue = question.snapshot.catalogue
     async with catalogue.lock:
         # Partitions that are unchanged since an earlier state have the catalogue of that state.
         unread = [partition for partition in window if partition.catalogue is catalogue]
         wanted = catalogue.wanted([partition.location for partition in unread])
-        if wanted:
-            with metadata_requests() as requests:
-                entries, stale = await both(
-                    _entries_and_blooms(question, window, wanted, found), catalogue.stale(wanted)
-                )
-            take_packed(unread, catalogue.valid(wanted, entries, stale), requests)
+        if not catalogue.waits_for_listing(wanted) or catalogue.is_contradicted_by(newest):
+            return
+
+        async def read_and_begin() -> dict[str, PackedLookup]:
+            entries = await catalogue.entries(wanted)
+            known = _known_if_current(window, entries)
+            if known is not None:
+                catalogue.expect(wanted, entries)
+                begin(known)
+            return entries
+
+        with metadata_requests() as requests:
+            entries, stale = await both(read_and_begin(), catalogue.stale(wanted))
+        take_packed(unread, catalogue.valid(wanted, entries, stale), requests)
 
 
-async def _entries_and_blooms(
-    question: Question, window: Sequence[Partition], wanted: Sequence[PartitionLocation], found: FoundMetadata
-) -> dict[str, PackedLookup]:
-    """Read entries, some of which may be stale, and then the bloom filters that the question probes if none is."""
-    catalogue = question.snapshot.catalogue
-    entries = await catalogue.entries(wanted)
-    packed = {name: entry.sidecar for name, entry in entries.items()}
-    sidecars = {partition.name: partition.snapshot or packed.get(partition.name) for partition in window}
-    known = {name: sidecar for name, sidecar in sidecars.items() if sidecar is not None}
-    asked = await asyncio.to_thread(asked_ahead, question, known)
-    with metadata_requests(found.heads):
-        found.stripes |= await catalogue.blooms.fetch_ahead(asked)
-    return entries
+def _known_if_current(window: Sequence[Partition], entries: Mapping[str, PackedLookup]) -> list[KnownPartition] | None:
+    """Return what is known of partitions if no entry is stale; None if that is not all of them."""
+    found = []
+    for partition in window:
+        entry = entries.get(partition.name)
+        metadata = partition.known_metadata or (None if entry is None else metadata_of_entry(entry))
+        if metadata is None:
+            return None
+        found.append(KnownPartition(partition=partition, metadata=metadata, requests=()))
+    return found
 
 
 async def _after_the_archive(
@@ -331,7 +325,7 @@ async def _after_the_archive(
 
 
 async def _read_with_pages(
-    question: Question, partitions: Sequence[Partition], first: int, *, blooms_into: FoundMetadata | None = None
+    question: Question, partitions: Sequence[Partition], first: int, begin: Begin | None = None
 ) -> list[KnownPartition | ArchivedObjectError]:
     """Fetch what planning needs of partitions: their metadata, or the places of rows in native files."""
     page_requests: dict[str, list[MetadataRequest]] = {
@@ -345,7 +339,7 @@ async def _read_with_pages(
             await question.snapshot.page_files.look_up(partition.location)
 
     found, _ = await both(
-        _read_all(question, partitions, first, blooms_into),
+        _read_all(question, partitions, first, begin),
         gather_or_cancel([look_up_pages(partition) for partition in partitions if partition.name in page_requests]),
     )
     return [
@@ -357,10 +351,10 @@ async def _read_with_pages(
 
 
 async def _read_all(
-    question: Question, partitions: Sequence[Partition], first: int, blooms_into: FoundMetadata | None
+    question: Question, partitions: Sequence[Partition], first: int, begin: Begin | None
 ) -> list[KnownPartition | ArchivedObjectError]:
-    if blooms_into is not None:
-        await _read_packed_and_blooms(question, partitions, blooms_into)
+    if begin is not None:
+        await _read_packed_and_begin(question, partitions, begin)
     await read_packed(partitions)
     # Partitions that need no request get no task: thousands of tasks would take longer than everything else.
     found = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from coldparquet.plan.prune import prune
 from coldparquet.plan.statistics import NameStatistics, interval_bounds, key_bounds
 from coldparquet.records import replace
 from coldparquet.scan.admission import archived_object, skipped, with_storage_class
+from coldparquet.scan.ahead import MadePlan, PlanAhead
 from coldparquet.scan.draft import ParquetDraft, draft_parquet
 from coldparquet.scan.evidence import gather_evidence
 from coldparquet.scan.known_symbols import look_up_symbols
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from coldparquet.plan.statistics import BloomAnswers
     from coldparquet.scan.draft import Draft
     from coldparquet.scan.evidence import Evidence
-    from coldparquet.scan.metadata import FoundMetadata
     from coldparquet.scan.model import KnownPartition, PartitionPlan, Question
 
 
@@ -69,19 +70,27 @@ class PlannedOnce:
         """The plan, if it has been made."""
         return None if self._planned is None else self._planned.plan
 
-    async def get(self, *, is_read_here: bool = True) -> PlannedScan:
-        """Return the plan. Requests: those of :func:`plan_question`, on the first call."""
+    async def get(self, *, is_read_here: bool = True, may_begin: bool = False) -> PlannedScan:
+        """Return the plan. Requests: those of :func:`plan_question`, on the first call.
+
+        Args:
+            is_read_here: Whether this process goes on to read the rows.
+            may_begin: Whether it reads all of them at once, so that requests for data may be sent before planning ends. They are
+                returned once.
+        """
         async with self._planning:
-            if self._planned is None:
-                question = replace(self._question, is_read_here=is_read_here)
-                self._planned = await plan_question(question, self._executor)
-                for warning in self._planned.warnings:
-                    _LOGGER.warning("%s: %s", self._question.url, warning)
-            return self._planned
+            if self._planned is not None:
+                return self._planned
+            question = replace(self._question, is_read_here=is_read_here)
+            planned = await plan_question(question, self._executor, may_begin=may_begin)
+            self._planned = replace(planned, begun={})
+            for warning in planned.warnings:
+                _LOGGER.warning("%s: %s", self._question.url, warning)
+            return planned
 
 
 @spanned("coldparquet.plan")
-async def plan_question(question: Question, executor: Executor) -> PlannedScan:
+async def plan_question(question: Question, executor: Executor, *, may_begin: bool = False) -> PlannedScan:
     """Plan a question.
 
     Requests: the metadata of the partitions that their time ranges leave. On stores with storage classes, also 1 HEAD
@@ -90,28 +99,47 @@ async def plan_question(question: Question, executor: Executor) -> PlannedScan:
     parallel, see :func:`coldparquet.scan.evidence.gather_evidence`. For native partitions: the search for the rows of
     the time range, and the offsets and symbols of the needed columns. With a limit and no predicate, those of the first
     partition, then of twice as many, until there are enough rows. For ``symbols="global"`` the symbols of the table,
-    see :func:`coldparquet.scan.known_symbols.look_up_symbols`.
+    see :func:`coldparquet.scan.known_symbols.look_up_symbols`. With ``may_begin``, and entries of a catalogue that a
+    listing confirms, also those for little data, see :class:`coldparquet.scan.ahead.PlanAhead`.
     """
-    loop = asyncio.get_running_loop()
     kept, pruned = prune_partitions(question)
-    found, (symbols, symbol_requests) = await both(read_metadata(question, kept), look_up_symbols(question))
-    question = replace(question, symbols=symbols)
-    drafts, left_out = await loop.run_in_executor(executor, draft_partitions, question, found)
-    gathered = await gather_evidence(question, drafts, found.stripes)
-    planned = await loop.run_in_executor(executor, plan_reads, question, drafts, gathered)
-
-    considered = {draft.partition.name for draft in drafts} | {partition.name for partition in left_out}
+    ahead = PlanAhead(question, partial(_plan_known, question, executor), may_begin=may_begin)
+    try:
+        found, (symbols, symbol_requests) = await both(
+            read_metadata(question, kept, ahead.begin if ahead.is_of_use else None), look_up_symbols(question)
+        )
+        question = replace(question, symbols=symbols)
+        made = await ahead.made_for(found) or await _plan_known(question, executor, found.known)
+    except BaseException:
+        ahead.drop()
+        raise
+    planned, left_out, gathered = made.planned, (*found.skipped, *made.left_out), made.gathered
+    considered = {known.partition.name for known in planned.known} | {partition.name for partition in left_out}
     pruned += [PrunedPartition(name=one.name, reason="limit") for one in kept if one.name not in considered]
     before = question.snapshot.requests
     of_partitions = [request for known in found.known for request in known.requests if request not in before]
     of_evidence = [request for evidence in gathered for request in evidence.requests]
+    partitions = tuple(with_storage_class(question, read) for read in planned.plan.partitions)
     plan = replace(
         planned.plan,
+        partitions=partitions,
         partitions_pruned=tuple(pruned),
         partitions_skipped=left_out,
+        notes=(*planned.plan.notes, *beliefs(question, partitions)),
         metadata_requests=(*before, *of_partitions, *found.heads, *symbol_requests, *of_evidence),
     )
     return replace(planned, plan=plan)
+
+
+async def _plan_known(
+    question: Question, executor: Executor, known: Sequence[KnownPartition], confirmed: asyncio.Event | None = None
+) -> MadePlan:
+    """Plan with the metadata of partitions; see :func:`coldparquet.scan.evidence.gather_evidence` for ``confirmed``."""
+    loop = asyncio.get_running_loop()
+    drafts, left_out = await loop.run_in_executor(executor, draft_partitions, question, known)
+    gathered = await gather_evidence(question, drafts, are_confirmed=confirmed)
+    planned = await loop.run_in_executor(executor, plan_reads, question, drafts, gathered)
+    return MadePlan(planned=planned, left_out=left_out, gathered=tuple(gathered))
 
 
 def prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPartition]]:
@@ -193,7 +221,6 @@ def plan_reads(question: Question, drafts: Sequence[Draft], gathered: Sequence[E
         plans.append(plan)
         rows_left = rows_after(rows_left, plan.row_groups)
     plans = read_late(question, plans)
-    described = tuple(with_storage_class(question, plan.read) for plan in plans)
     warnings = _columns_left_out(question, drafts)
     hints = () if question.hint is None or any(plan.row_groups for plan in plans) else (question.hint.text,)
     read_plan = ReadPlan(
@@ -202,12 +229,12 @@ def plan_reads(question: Question, drafts: Sequence[Draft], gathered: Sequence[E
         predicate=question.predicate_text,
         limit=question.limit,
         partitions_pruned=(),
-        partitions=described,
+        partitions=tuple(plan.read for plan in plans),
         row_groups=tuple(read for plan in plans for read in plan.row_groups),
         requests=(),
         metadata_requests=(),
         snapshot=question.snapshot.source,
-        notes=(*question.snapshot.notes, *warnings, *hints, *beliefs(question, described)),
+        notes=(*question.snapshot.notes, *warnings, *hints),
         options=question.options,
         speed=question.speed,
     )
@@ -252,7 +279,7 @@ def _verdicts(drafts: Sequence[Draft], gathered: Sequence[Evidence]) -> dict[Sid
 
 
 def draft_partitions(
-    question: Question, found: FoundMetadata
+    question: Question, found: Sequence[KnownPartition]
 ) -> tuple[tuple[Draft, ...], tuple[SkippedPartition, ...]]:
     """Prune the row groups of partitions by their metadata, until earlier ones certainly have enough rows. No request.
 
@@ -261,11 +288,11 @@ def draft_partitions(
     its requests.
     """
     drafts: list[Draft] = []
-    left_out = list(found.skipped)
+    left_out: list[SkippedPartition] = []
     rows_left = question.limit
-    in_parquet = [known.metadata.sidecar for known in found.known if known.metadata is not None]
+    in_parquet = [known.metadata.sidecar for known in found if known.metadata is not None]
     prunings, sidecar_count = SidecarPrunings(question, in_parquet), 0
-    for known in found.known:
+    for known in found:
         if rows_left is not None and rows_left <= 0:
             break
         if known.metadata is None:

@@ -12,13 +12,29 @@ from coldparquet.plan.native import cut_native
 from coldparquet.plan.reads import first_rows, last_rows
 from coldparquet.plan.requests import ReadRanges, plan_requests
 from coldparquet.records import replace
+from coldparquet.storage.requests import RangeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from coldparquet.options import Coalescing
-    from coldparquet.plan.model import PlannedRequest, Read, ReadPlan
+    from coldparquet.plan.model import PlannedRequest, Read, ReadPlan, StoredData
     from coldparquet.scan.model import PlannedScan, Question
+
+
+def data_request(data: StoredData, request: PlannedRequest, *, rank: int, may_be_kept: bool) -> RangeRequest:
+    """Make what a store is asked for a planned request; of several that wait, the one of the lowest rank goes first."""
+    return RangeRequest(
+        path=request.path,
+        byte_range=request.byte_range,
+        reason=request.reason,
+        role="data",
+        expected_etag=data.etag,
+        object_bytes=data.size_bytes,
+        may_grow=data.may_grow,
+        rank=rank,
+        may_be_kept=may_be_kept,
+    )
 
 
 def cut_read(read: Read, count: int, *, from_end: bool, coalescing: Coalescing) -> Read:

@@ -36,7 +36,7 @@ from coldparquet.plan.reads import join_small_reads
 from coldparquet.scan.arriving import PartitionFetches
 from coldparquet.scan.known_symbols import shared_dictionaries
 from coldparquet.scan.memory import DecodedSizes, Quota
-from coldparquet.scan.model import Question
+from coldparquet.scan.model import PlannedScan, Question
 from coldparquet.scan.work import KeptShare, RowGroupWork, StreamMeans
 from coldparquet.storage.log import current_ledger
 
@@ -242,7 +242,9 @@ class BatchStream:
             ),
             plan=plan,
             plain=plain_columns(question.output_columns, TextAs.of(options)),
+            begun=self._planned.begun if isinstance(self._planned, PlannedScan) else {},
         )
+        self._means.tasks.update(self._means.begun.values())
         self._dictionaries = shared_dictionaries(question)
         self._sharing: asyncio.Task[pa.Table] | None = None
         """Gives the dictionaries of the next row group the numbers that all share, one row group after the other."""

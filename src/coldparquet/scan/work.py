@@ -26,7 +26,7 @@ from coldparquet.scan.arriving import PartitionFetches
 from coldparquet.scan.known_symbols import symbol_columns
 from coldparquet.scan.memory import Lease
 from coldparquet.scan.missing import data_missing
-from coldparquet.storage.requests import RangeRequest
+from coldparquet.scan.requests import data_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from coldparquet.plan.model import PlannedRequest, Read, ReadPlan
     from coldparquet.scan.arriving import ArrivingRead, Fetch
     from coldparquet.scan.memory import DecodedSizes, Quota
-    from coldparquet.scan.model import RowQuestion
+    from coldparquet.scan.model import BegunRequests, RowQuestion
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.log import Ledger
     from coldparquet.storage.requests import FetchedRange
@@ -232,6 +232,8 @@ class StreamMeans(Struct, frozen=True, kw_only=True, eq=False):
     """Which answers the caches may keep."""
     plain: frozenset[str]
     """Columns of the result that are not dictionary-encoded, even if decoding has left them so."""
+    begun: BegunRequests = field(default_factory=dict)
+    """Requests that were sent while the plan was made, as long as no row group has taken them."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     """Closing the stream cancels them and waits for them."""
     decoding: set[Future[Any]] = field(default_factory=set)
@@ -391,21 +393,13 @@ class RowGroupWork:
             fetch.fail(error)
 
     async def _get(self, request: PlannedRequest) -> FetchedRange:
-        data = self.read.data
+        data, means = self.read.data, self._means
+        may_be_kept = means.keeping.takes(request.byte_range.length_bytes)
+        begun = means.begun.pop((request.path, request.byte_range), None)
         try:
-            return await self._means.store.get(
-                RangeRequest(
-                    path=request.path,
-                    byte_range=request.byte_range,
-                    reason=request.reason,
-                    role="data",
-                    expected_etag=data.etag,
-                    object_bytes=data.size_bytes,
-                    may_grow=data.may_grow,
-                    rank=self.rank,
-                    may_be_kept=self._means.keeping.takes(request.byte_range.length_bytes),
-                )
-            )
+            if begun is not None:
+                return await begun
+            return await means.store.get(data_request(data, request, rank=self.rank, may_be_kept=may_be_kept))
         except NotFoundError as error:
             raise data_missing(data, request.path) from error
 

@@ -1,0 +1,133 @@
+"""Plans while a listing is in flight that tells which entries of the catalogue are stale, and begins to fetch the data.
+
+Nearly always none is, and then the plan is made, and its data is on the way, when the listing arrives. Otherwise the plan is
+dropped, and made anew with what is there. Rows are only read by a plan that the listing confirms; and requests for data refuse
+other versions than the catalogue tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+
+from coldparquet.options import MIB
+from coldparquet.plan.budget import has_budget
+from coldparquet.records import replace
+from coldparquet.scan.admission import archived_object
+from coldparquet.scan.requests import data_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from coldparquet.plan.model import SkippedPartition
+    from coldparquet.scan.evidence import Evidence
+    from coldparquet.scan.metadata import FoundMetadata
+    from coldparquet.scan.model import BegunRequests, KnownPartition, PlannedScan, Question
+    from coldparquet.storage.requests import FetchedRange
+
+_MOST_BEGUN_BYTES = 16 * MIB
+"""Of a longer read a round trip is a small part, and its bytes are fetched as its memory allows."""
+
+
+class MadePlan(Struct, frozen=True, kw_only=True):
+    """A plan, with what it was made of."""
+
+    planned: PlannedScan
+    left_out: tuple[SkippedPartition, ...]
+    """Archived partitions that the options skip."""
+    gathered: tuple[Evidence, ...]
+
+
+Make: TypeAlias = "Callable[[Sequence[KnownPartition], asyncio.Event], Coroutine[object, object, MadePlan]]"
+"""Plans with metadata. Until the event is set, it asks for nothing that must not be asked for in vain."""
+
+
+class PlanAhead:
+    """The plan of a question that is made before it is known whether the metadata is current.
+
+    Args:
+        question: The question.
+        make: Makes the plan.
+        may_begin: Whether requests for its data may be sent, too.
+    """
+
+    def __init__(self, question: Question, make: Make, *, may_begin: bool) -> None:
+        self._question = question
+        self._make = make
+        is_for_all_rows = question.expects_data and question.limit is None and question.last_rows is None
+        self._may_begin = may_begin and is_for_all_rows and not has_budget(question.options)
+        self._known: Sequence[KnownPartition] = ()
+        self._confirmed = asyncio.Event()
+        self._making: asyncio.Task[MadePlan] | None = None
+        self._begun: BegunRequests = {}
+
+    @property
+    def is_of_use(self) -> bool:
+        """Whether a plan made ahead is like one made later: not where a listing may change what bytes cost, and symbols their numbers."""
+        return self._question.snapshot.files is None and self._question.options.goal != "cheap"
+
+    def begin(self, known: Sequence[KnownPartition]) -> None:
+        """Begin to plan with the metadata of all partitions."""
+        self._known = known
+        self._making = asyncio.create_task(self._plan())
+
+    async def made_for(self, found: FoundMetadata) -> MadePlan | None:
+        """Return the plan, if the metadata that it was made of is what was found; else drop it."""
+        if self._making is None or not self._is_of(found):
+            self.drop()
+            return None
+        self._confirmed.set()
+        made = await self._making
+        known = tuple(
+            replace(read, places=planned.places)
+            for read, planned in zip(
+                found.known, made.planned.known, strict=False
+            )  # a limit may leave out the last ones
+        )
+        return replace(made, planned=replace(made.planned, known=known, begun=self._begun))
+
+    def drop(self) -> None:
+        """Cancel what is under way."""
+        for task in (self._making, *self._begun.values()):
+            if task is not None:
+                task.cancel()
+
+    def _is_of(self, found: FoundMetadata) -> bool:
+        partitions = [known.partition for known in found.known]
+        return (
+            not found.skipped
+            and [_sidecar(known) for known in found.known] == [_sidecar(known) for known in self._known]
+            and not any(archived_object(self._question, one.name, one.data_path) for one in partitions)
+        )
+
+    async def _plan(self) -> MadePlan:
+        made = await self._make(self._known, self._confirmed)
+        if self._may_begin and not self._confirmed.is_set():
+            await self._begin_reads(made.planned)
+        return made
+
+    async def _begin_reads(self, planned: PlannedScan) -> None:
+        """Send the requests of a short read, but for what is held: only the listing tells whether that is current."""
+        store, plan = self._question.snapshot.store, planned.plan
+        if plan.bytes_fetched > _MOST_BEGUN_BYTES:
+            return
+        may_be_kept = plan.bytes_fetched <= store.largest_scan_bytes
+        for rank, request in enumerate(plan.requests):
+            held = await store.found_before(request.path, request.byte_range)
+            if request.stage == 1 and held is None and not self._confirmed.is_set():
+                data = plan.row_groups_of(request.partition_index)[0].data
+                asked = data_request(data, request, rank=rank, may_be_kept=may_be_kept)
+                task = self._begun[request.path, request.byte_range] = asyncio.create_task(store.get(asked))
+                task.add_done_callback(_note_seen)
+
+
+def _sidecar(known: KnownPartition) -> int | None:
+    return None if known.metadata is None else id(known.metadata.sidecar)
+
+
+def _note_seen(task: asyncio.Task[FetchedRange]) -> None:
+    """Take note of an error that nobody waits for, once the plan is dropped."""
+    if not task.cancelled():
+        task.exception()
