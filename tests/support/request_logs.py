@@ -30,10 +30,17 @@ def unannounced_requests(
     """Return the requests for rows that no plan announced.
 
     Those of the first stage are announced as they are sent. Of the second, plans announce all that may be needed, and what
-    is sent lies within: parts of a planned request, or neighbouring ones with the gap between them.
+    is sent lies within: parts of a planned request, or neighbouring ones with the gap between them. What was sent for
+    metadata that turned out to be stale is among the plan's requests for metadata.
     """
     plans = list(plans)
     exactly = Counter((request.path, request.byte_range) for plan in plans for request in plan.requests)
+    exactly.update(
+        (request.path, request.byte_range)
+        for plan in plans
+        for request in plan.metadata_requests
+        if isinstance(request.byte_range, ByteRange)
+    )
     left = list((Counter(sent) - exactly).elements())
     return [
         (path, byte_range) for path, byte_range in left if not any(_covers(plan, path, byte_range) for plan in plans)

@@ -1,7 +1,7 @@
-"""Plans while a listing is in flight that tells which entries of the catalogue are stale, and begins to fetch the data.
+"""Plans, and begins to fetch the data, while HEADs or a listing are in flight that tell whether the metadata is stale.
 
-Nearly always none is, and then the plan is made, and its data is on the way, when the listing arrives. Otherwise the plan is
-dropped, and made anew with what is there. Rows are only read by a plan that the listing confirms; and requests for data refuse
+Nearly always it is not, and then the plan is made, and its data is on the way, when they are answered. Otherwise the plan is
+dropped, and made anew with what is there. Rows are only read by a plan that the answers confirm; and requests for data refuse
 other versions than the catalogue tells.
 """
 
@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from coldparquet.options import MIB
 from coldparquet.plan.budget import has_budget
+from coldparquet.plan.model import MetadataRequest
 from coldparquet.records import replace
 from coldparquet.scan.admission import archived_object
 from coldparquet.scan.requests import data_request
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 _MOST_BEGUN_BYTES = 16 * MIB
 """Of a longer read a round trip is a small part, and its bytes are fetched as its memory allows."""
+
+
+_IN_VAIN = "data, by metadata that was stale"
 
 
 class MadePlan(Struct, frozen=True, kw_only=True):
@@ -56,8 +60,10 @@ class PlanAhead:
     def __init__(self, question: Question, make: Make, *, may_begin: bool) -> None:
         self._question = question
         self._make = make
-        is_for_all_rows = question.expects_data and question.limit is None and question.last_rows is None
-        self._may_begin = may_begin and is_for_all_rows and not has_budget(question.options)
+        options, is_for_all_rows = question.options, question.limit is None and question.last_rows is None
+        # Of a partition that options leave out, or restore first, no data is to be asked for before its storage class is known.
+        is_read_or_refused = options.archived == "refuse" and not has_budget(options)
+        self._may_begin = may_begin and question.expects_data and is_for_all_rows and is_read_or_refused
         self._known: Sequence[KnownPartition] = ()
         self._confirmed = asyncio.Event()
         self._making: asyncio.Task[MadePlan] | None = None
@@ -65,8 +71,9 @@ class PlanAhead:
 
     @property
     def is_of_use(self) -> bool:
-        """Whether a plan made ahead is like one made later: not where a listing may change what bytes cost, and symbols their numbers."""
-        return self._question.snapshot.files is None and self._question.options.goal != "cheap"
+        """Whether a plan made ahead is like one made later: not where it depends on storage classes, or on the table's symbols."""
+        options = self._question.options
+        return options.goal != "cheap" and options.symbols != "global"
 
     def begin(self, known: Sequence[KnownPartition]) -> None:
         """Begin to plan with the metadata of all partitions."""
@@ -87,6 +94,16 @@ class PlanAhead:
             )  # a limit may leave out the last ones
         )
         return replace(made, planned=replace(made.planned, known=known, begun=self._begun))
+
+    @property
+    def in_vain(self) -> tuple[MetadataRequest, ...]:
+        """The requests for data that a dropped plan had sent."""
+        if self._confirmed.is_set():
+            return ()
+        return tuple(
+            MetadataRequest(path=path, byte_range=byte_range, reason=_IN_VAIN, fetched_bytes=_fetched_bytes(task))
+            for (path, byte_range), task in self._begun.items()
+        )
 
     def drop(self) -> None:
         """Cancel what is under way."""
@@ -115,8 +132,8 @@ class PlanAhead:
             return
         may_be_kept = plan.bytes_fetched <= store.largest_scan_bytes
         for rank, request in enumerate(plan.requests):
-            held = await store.found_before(request.path, request.byte_range)
-            if request.stage == 1 and held is None and not self._confirmed.is_set():
+            is_held = await store.holds(request.path, request.byte_range)
+            if request.stage == 1 and not is_held and not self._confirmed.is_set():
                 data = plan.row_groups_of(request.partition_index)[0].data
                 asked = data_request(data, request, rank=rank, may_be_kept=may_be_kept)
                 task = self._begun[request.path, request.byte_range] = asyncio.create_task(store.get(asked))
@@ -125,6 +142,11 @@ class PlanAhead:
 
 def _sidecar(known: KnownPartition) -> int | None:
     return None if known.metadata is None else id(known.metadata.sidecar)
+
+
+def _fetched_bytes(task: asyncio.Task[FetchedRange]) -> int:
+    is_answered = task.done() and not task.cancelled() and task.exception() is None
+    return len(task.result().data) if is_answered else 0
 
 
 def _note_seen(task: asyncio.Task[FetchedRange]) -> None:

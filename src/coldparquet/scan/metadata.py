@@ -52,7 +52,7 @@ _LOGGER = logging.getLogger("coldparquet")
 _Error = TypeVar("_Error", NotFoundError, ObjectChangedError)
 
 Begin: TypeAlias = "Callable[[Sequence[KnownPartition]], None]"
-"""Begins to plan with the catalogue's entries while a listing is in flight that tells which of them are stale."""
+"""Begins to plan with metadata while HEADs or a listing are in flight that tell whether it is stale."""
 
 
 async def without_replaced_files(question: Question, known: Sequence[KnownPartition]) -> list[KnownPartition]:
@@ -208,8 +208,8 @@ async def read_metadata(question: Question, kept: Sequence[Partition], begin: Be
     each partition whose metadata may need a request and of which not every row is certainly wanted. That holds if other
     partitions have ``_pages``; else only the first partition's is tried. For native partitions see
     :func:`coldparquet.scan.native.plan_native_rows`. Also in parallel, 1 HEAD of each partition's data object, see
-    :mod:`coldparquet.catalog.objects`. Where a listing tells which of the catalogue's entries are stale, ``begin`` is called
-    with the metadata as it is if none of them is, at most once.
+    :mod:`coldparquet.catalog.objects`. While these HEADs, or a listing, are awaited, ``begin`` is called with the metadata
+    as it is if none of it is stale, at most once.
     """
     found = FoundMetadata()
     is_preview = question.limit is not None and question.predicate is None
@@ -234,6 +234,8 @@ async def _read_window(
     in_parquet = [partition for partition in window if partition.format == "parquet"]
     headed = in_parquet if wants_heads(question) else []
     _consider_listing(question, in_parquet, head_count=len(headed))
+    if begin is not None and not _waits(question, in_parquet, headed):
+        begin = None
     with metadata_requests(found.heads):
         results, _ = await both(
             _read_with_pages(question, window, first, begin),
@@ -258,8 +260,17 @@ def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, he
     question.snapshot.listed_objects.consider(directories, saved_requests=saved_requests)
 
 
+def _waits(question: Question, in_parquet: Sequence[Partition], headed: Sequence[Partition]) -> bool:
+    """Tell whether HEADs, or a listing, are waited for though the metadata may be at hand."""
+    snapshot = question.snapshot
+    unread = [partition.location for partition in in_parquet if partition.snapshot is None]
+    return snapshot.catalogue.waits_for_listing(unread) or not all(
+        snapshot.versions.was_asked_for(partition.data_path) for partition in headed
+    )
+
+
 async def _read_packed_and_begin(question: Question, window: Sequence[Partition], begin: Begin) -> None:
-    """Read the catalogue's entries of partitions and begin to plan with them while a listing finds those that are stale.
+    """Read the catalogue's entries of partitions and begin to plan with them while it is found out whether they are stale.
 
     Not if the newest partition, read when the table was opened, shows that the table was rewritten since packing: then
     the listing leaves no current entry.
@@ -271,7 +282,7 @@ async def _read_packed_and_begin(question: Question, window: Sequence[Partition]
         # Partitions that are unchanged since an earlier state have the catalogue of that state.
         unread = [partition for partition in window if partition.catalogue is catalogue]
         wanted = catalogue.wanted([partition.location for partition in unread])
-        if not catalogue.waits_for_listing(wanted) or catalogue.is_contradicted_by(newest):
+        if catalogue.is_contradicted_by(newest):
             return
 
         async def read_and_begin() -> dict[str, PackedLookup]:

@@ -99,8 +99,8 @@ async def plan_question(question: Question, executor: Executor, *, may_begin: bo
     parallel, see :func:`coldparquet.scan.evidence.gather_evidence`. For native partitions: the search for the rows of
     the time range, and the offsets and symbols of the needed columns. With a limit and no predicate, those of the first
     partition, then of twice as many, until there are enough rows. For ``symbols="global"`` the symbols of the table,
-    see :func:`coldparquet.scan.known_symbols.look_up_symbols`. With ``may_begin``, and entries of a catalogue that a
-    listing confirms, also those for little data, see :class:`coldparquet.scan.ahead.PlanAhead`.
+    see :func:`coldparquet.scan.known_symbols.look_up_symbols`. With ``may_begin``, those for little data are sent
+    while HEADs or a listing are in flight, see :class:`coldparquet.scan.ahead.PlanAhead`.
     """
     kept, pruned = prune_partitions(question)
     ahead = PlanAhead(question, partial(_plan_known, question, executor), may_begin=may_begin)
@@ -126,7 +126,7 @@ async def plan_question(question: Question, executor: Executor, *, may_begin: bo
         partitions_pruned=tuple(pruned),
         partitions_skipped=left_out,
         notes=(*planned.plan.notes, *beliefs(question, partitions)),
-        metadata_requests=(*before, *of_partitions, *found.heads, *symbol_requests, *of_evidence),
+        metadata_requests=(*before, *of_partitions, *found.heads, *symbol_requests, *of_evidence, *ahead.in_vain),
     )
     return replace(planned, plan=plan)
 

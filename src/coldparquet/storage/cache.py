@@ -89,6 +89,10 @@ class CachedStore(StoreWrapper):
         held = None if self._cache is None else await self._cache.find(path, byte_range)
         return held if self._cache is not None and held is not None and self._cache.was_read(path, held.etag) else None
 
+    async def holds(self, path: str, byte_range: ByteRange) -> bool:
+        """Tell whether a range was fetched before, of whichever version, so that it may take no bytes. No request."""
+        return self._cache is not None and await self._cache.find(path, byte_range) is not None
+
     def note_beside(self, path: str, data_etag: str) -> None:
         """Record which version of a Parquet object the version describes that was fetched of the object beside it."""
         if self._cache is not None:
