@@ -139,9 +139,11 @@ def ask(predicate: BoundPredicate, sidecar: Sidecar, file: bytes) -> Asked:
     places: dict[int, int | None] = {index: index for index in range(sidecar.column_count)}
     statistics, count = SidecarStatistics(sidecar, places), sidecar.row_group_count
     undecided = prune(predicate, statistics, count)[0].survives
-    probes = BloomProbes(
-        sidecar, find_lookups(predicate, statistics, table=sidecar, columns=places, row_groups=undecided)
-    )
+    lookups = find_lookups(predicate, statistics, table=sidecar, columns=places, row_groups=undecided)
+    probes = BloomProbes(sidecar, lookups)
+    first = probes.wanted()
+    assert probes.are_at_hand is (first is None)
+    assert lookups.wanted_bytes(count).sum() == (0 if first is None else (first.stops - first.starts).sum())
     rounds = []
     while (wanted := probes.wanted()) is not None:
         rounds.append(sorted(set(zip(wanted.starts.tolist(), wanted.stops.tolist(), strict=True))))

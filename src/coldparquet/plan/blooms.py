@@ -79,32 +79,30 @@ class BloomLookup(Struct, frozen=True, kw_only=True, eq=False):
     needed: BoolArray
     """True if probing the filter is worth it."""
 
-    def of(self, row_groups: slice) -> BloomLookup:
-        """Return the worthwhile lookups in some row groups, numbered from the first of them."""
-        return replace(
-            self,
-            first_value=self.first_value[row_groups],
-            stop_value=self.stop_value[row_groups],
-            can_deny=self.can_deny[row_groups],
-            needed=self.needed[row_groups],
-        )
-
 
 class BloomLookups(Struct, frozen=True, kw_only=True):
     """The worthwhile lookups in the bloom filters of one partition, or of many."""
 
-    lookups: Mapping[LookupKey, BloomLookup]
+    probes: Mapping[LookupKey, _Probe]
     """Lookups that are worthwhile in some row group."""
     places: Mapping[int, BloomPlaces]
     """By column, the places of the filters that the predicate could probe."""
 
     def of(self, row_groups: slice) -> BloomLookups:
         """Return the worthwhile lookups in the row groups of one partition, numbered from its first one."""
-        lookups = {
-            key: lookup.of(row_groups) for key, lookup in self.lookups.items() if lookup.needed[row_groups].any()
-        }
-        places = {column: places.of(row_groups) for column, places in self.places.items()} if lookups else {}
-        return BloomLookups(lookups=lookups, places=places)
+        cut = {key: probe.of(row_groups) for key, probe in self.probes.items()}
+        asked = {key: probe for key, probe in cut.items() if len(probe.asked)}
+        places = {column: places.of(row_groups) for column, places in self.places.items()} if asked else {}
+        return BloomLookups(
+            probes={key: replace(probe, places=places[probe.column]) for key, probe in asked.items()}, places=places
+        )
+
+    def wanted_bytes(self, row_group_count: int) -> IntArray:
+        """Return how many bytes of filters are to be fetched for each row group, shape ``(row_groups,)``."""
+        wanted = np.zeros(row_group_count, np.int64)
+        for probe in self.probes.values():
+            wanted += probe.wanted_bytes()
+        return wanted
 
 
 def find_lookups(
@@ -130,8 +128,10 @@ def find_lookups(
     if lookups:
         need = _Need(statistics, lookups, len(row_groups))
         need.add(predicate, row_groups & ~need.survives_denial(predicate))
-    needed = {key: lookup for key, lookup in lookups.items() if lookup.needed.any()}
-    return BloomLookups(lookups=needed, places=places)
+    probes = {
+        key: _Probe.for_lookup(lookup, places[lookup.column]) for key, lookup in lookups.items() if lookup.needed.any()
+    }
+    return BloomLookups(probes=probes, places=places)
 
 
 def lookup_key(leaf: BoundComparison | BoundIn) -> LookupKey:
@@ -305,9 +305,10 @@ class BloomProbes:
     def __init__(self, sidecar: Sidecar, found: BloomLookups) -> None:
         self._sidecar = sidecar
         self._places = found.places
-        self._probes = {key: _Probe.of(lookup, found.places[lookup.column]) for key, lookup in found.lookups.items()}
+        self._probes = dict(found.probes)
         self._fetched = FetchedRanges()
-        self._missing = self._find_missing()
+        self._missing: WantedRanges | None = None
+        self._is_missing_known = False
 
     @property
     def is_empty(self) -> bool:
@@ -329,19 +330,28 @@ class BloomProbes:
 
     def wanted(self) -> WantedRanges | None:
         """Return what to fetch next from the Parquet file; None once all answers are known."""
+        if not self._is_missing_known:
+            self._missing, self._is_missing_known = self._find_missing(), True
         return self._missing
+
+    @property
+    def are_at_hand(self) -> bool:
+        """Whether nothing is to be fetched: a quick answer to what :meth:`wanted` tells."""
+        return not any(probe.is_elsewhere for probe in self._probes.values()) or (
+            self._fetched.round_count > 0 and self.wanted() is None
+        )
 
     def receive(self, pieces: Sequence[tuple[int, bytes]]) -> None:
         """Take the bytes of all wanted ranges."""
         self._fetched.add_round(pieces)
         for probe in self._probes.values():
             probe.places.read_headers(probe.asked, self._fetched)
-        self._missing = self._find_missing()
+        self._is_missing_known = False
 
     def wanted_blocks(self) -> tuple[WantedBlocks, ...] | None:
         """Return the blocks that answer everything; None if nothing must be fetched, or headers must be read first."""
         probes = list(self._probes.values())
-        if self.wanted() is None or not all(probe.is_closed for probe in probes):
+        if self.are_at_hand or not all(probe.is_closed for probe in probes):
             return None
         return tuple(probe.wanted_blocks(self._sidecar) for probe in probes)
 
@@ -351,7 +361,7 @@ class BloomProbes:
             key: replace(probe, copied_blocks=copied)
             for (key, probe), copied in zip(self._probes.items(), blocks, strict=True)
         }
-        self._missing = None
+        self._missing, self._is_missing_known = None, True
 
     def answers(self) -> BloomAnswers:
         """Return the answers of the filters, once nothing is wanted."""
@@ -392,7 +402,7 @@ class _Probe(Struct, frozen=True, kw_only=True, eq=False):
     """The blocks that the pairs touch, if they have a filter, shape ``(blocks, 8)``; None if they must be fetched."""
 
     @classmethod
-    def of(cls, lookup: BloomLookup, places: BloomPlaces) -> _Probe:
+    def for_lookup(cls, lookup: BloomLookup, places: BloomPlaces) -> _Probe:
         asked = np.flatnonzero(lookup.needed)
         hashes, owners = lookup.hashes.hashes, lookup.hashes.owners
         first = np.searchsorted(owners, lookup.first_value[asked])
@@ -406,6 +416,24 @@ class _Probe(Struct, frozen=True, kw_only=True, eq=False):
             pair_hashes=hashes[np.repeat(first, counts) + in_run],
         )
 
+    def of(self, row_groups: slice) -> _Probe:
+        """Return the pairs of some row groups, numbered from the first of them. Their places are to be cut likewise."""
+        bounds = (row_groups.start, row_groups.stop)
+        first, stop = self.asked.searchsorted(bounds)
+        first_pair, stop_pair = self.pair_row_groups.searchsorted(bounds)
+        return replace(
+            self,
+            asked=self.asked[first:stop] - row_groups.start,
+            pair_row_groups=self.pair_row_groups[first_pair:stop_pair] - row_groups.start,
+            pair_hashes=self.pair_hashes[first_pair:stop_pair],
+        )
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the filters are in the Parquet file, and no copy of what is needed was received."""
+        places = self.places
+        return not places.in_sidecar and self.copied_blocks is None and bool(places.present[self.asked].any())
+
     def ranges(self) -> Iterator[tuple[IntArray, IntArray]]:
         """Yield starts and stops of the needed bytes: headers, small bitsets, and single blocks of large ones."""
         places = self.places
@@ -413,13 +441,35 @@ class _Probe(Struct, frozen=True, kw_only=True, eq=False):
             return
         _, headers, header_stops = places.header_ranges(self.asked)
         yield headers, header_stops
-        is_small = places.present & (places.starts != UNKNOWN) & (places.lengths <= SMALL_BITSET_BYTES)
-        small = self.asked[is_small[self.asked]]
+        small = self._small()
         yield places.starts[small], places.starts[small] + places.lengths[small]
-        pairs = self._closed_pairs()
-        pairs &= places.lengths[self.pair_row_groups] > SMALL_BITSET_BYTES
-        blocks = self._block_starts(pairs)
+        blocks = self._block_starts(self._pairs_of_large())
         yield blocks, blocks + BLOCK_BYTES
+
+    def wanted_bytes(self) -> IntArray:
+        """Return the length of these ranges for each row group, shape ``(row_groups,)``."""
+        places = self.places
+        wanted = np.zeros(len(places.present), np.int64)
+        if places.in_sidecar:
+            return wanted
+        with_header, headers, header_stops = places.header_ranges(self.asked)
+        wanted[with_header] += header_stops - headers
+        small = self._small()
+        wanted[small] += places.lengths[small]
+        pairs: IntArray = self.pair_row_groups[self._pairs_of_large()]
+        np.add.at(wanted, pairs, BLOCK_BYTES)
+        return wanted
+
+    def _small(self) -> IntArray:
+        places = self.places
+        is_small = places.present & (places.starts != UNKNOWN) & (places.lengths <= SMALL_BITSET_BYTES)
+        small: IntArray = self.asked[is_small[self.asked]]
+        return small
+
+    def _pairs_of_large(self) -> BoolArray:
+        pairs = self._closed_pairs()
+        pairs &= self.places.lengths[self.pair_row_groups] > SMALL_BITSET_BYTES
+        return pairs
 
     def answer(self, in_sidecar: npt.NDArray[np.uint8], fetched: FetchedRanges) -> BoolArray:
         """Tell for each row group whether it may hold one of the values."""

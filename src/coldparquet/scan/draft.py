@@ -172,7 +172,7 @@ def _page_index_choice(draft: ParquetDraft, rows_wanted: int | None) -> Choice |
             if by_rows
             else pruning.clustered_fraction[row_groups]
         ),
-        extra_round_trip=draft.probes is None or draft.probes.wanted() is None,
+        extra_round_trip=draft.probes is None or draft.probes.are_at_hand,
         when=options.page_index,
         goal=options.goal,
         request_bytes=request_bytes,

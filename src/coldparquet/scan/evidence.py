@@ -62,7 +62,7 @@ class BloomCopies:
                 if not self._is_done:
                     await self._give_all()
                     self._is_done = True
-        if probes.wanted() is None:
+        if probes.are_at_hand:
             return
         await self._confirmed.wait()
         if draft.partition.name in self._doubtful and self._is_packed(draft):

@@ -325,7 +325,7 @@ def rows_after(rows_left: int | None, reads: Sequence[Read]) -> int | None:
 def _without_the_object(draft: ParquetDraft) -> ParquetDraft:
     """Drop all evidence that is inside the archived object itself."""
     probes, page_index = draft.probes, draft.page_index
-    if probes is not None and probes.wanted() is not None:
+    if probes is not None and not probes.are_at_hand:
         probes = None
     if page_index is not None and not draft.question.snapshot.page_files.is_at_hand(draft.partition.location):
         page_index = Choice(pays=False, reason="it lies in an archived object")

@@ -94,13 +94,11 @@ class SidecarPruning:
             return None
         row_groups = self.row_groups_of(position)
         lookups = self.bloom_lookups.of(row_groups)
-        if not lookups.lookups:
+        if not lookups.probes:
             return None
         probes = BloomProbes(self.stack.sidecars[position], lookups)
-        wanted = probes.wanted()
-        filter_bytes = 0 if wanted is None else int((wanted.stops - wanted.starts).sum())
         data_bytes = int(self.fetched_bytes[row_groups][probes.row_groups].sum())
-        return None if filter_bytes > data_bytes else probes
+        return None if self._filter_bytes[row_groups].sum() > data_bytes else probes
 
     @cached_property
     def stored_columns(self) -> dict[int, StoredColumn]:
@@ -149,6 +147,12 @@ class SidecarPruning:
         undecided = np.zeros(self.stack.row_group_count, np.bool_)
         undecided[pruned.row_groups[~pruned.all_rows_match]] = True
         return find_lookups(predicate, self.statistics, table=self.stack, columns=self.tested, row_groups=undecided)
+
+    @cached_property
+    def _filter_bytes(self) -> IntArray:
+        """Bytes of bloom filters to fetch for each row group of the stack, shape ``(row_groups,)``."""
+        count, lookups = self.stack.row_group_count, self.bloom_lookups
+        return np.zeros(count, np.int64) if lookups is None else lookups.wanted_bytes(count)
 
     @cached_property
     def fetched_bytes(self) -> IntArray:
