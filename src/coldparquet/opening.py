@@ -13,7 +13,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from coldparquet.errors import InvalidInputError
-from coldparquet.format.partition_names import ITSELF, has_parquet_suffix, parse_partition_directory
+from coldparquet.format.partition_names import ITSELF, has_parquet_suffix, is_partition_name
 from coldparquet.options import ReadOptions, StoreOptions, checked_options, checked_store_options
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def _checked_names(names: Iterable[str]) -> tuple[str, ...]:
                 " '2024-03-01.12', or of files, such as 'date=2024-03-01/part-0.parquet'",
                 kind="NotAPartition",
             )
-        if not isinstance(name, str) or parse_partition_directory(name) is None:
+        if not isinstance(name, str) or not is_partition_name(name):
             raise InvalidInputError(
                 f"{repr(name)[:_MOST_SHOWN_LETTERS]} is no name of a partition's directory, such as '2024-03-01' or"
                 " '2024-03-01.12'; one file is opened with open_partition",

@@ -49,6 +49,7 @@ from coldparquet.errors import (
 from coldparquet.format.partition_names import (
     PartitionDirectory,
     infer_interval,
+    is_partition_name,
     parse_partition_directory,
     recorded_directory_name,
 )
@@ -305,7 +306,7 @@ def _is_partition(listing: Listing) -> bool:
     partition directories is a stray file and does not make a table a partition.
     """
     has_data = any(info.path.rpartition("/")[2] in {DATA_FILE, SIDECAR_FILE} for info in listing.objects)
-    return has_data and not any(parse_partition_directory(path.rpartition("/")[2]) for path in listing.directories)
+    return has_data and not any(is_partition_name(path.rpartition("/")[2]) for path in listing.directories)
 
 
 def recorded_locations(path: str, files: TableFiles) -> tuple[PartitionLocation, ...]:

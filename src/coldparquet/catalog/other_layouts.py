@@ -18,7 +18,12 @@ from coldparquet.catalog.objects import ListedObjects
 from coldparquet.catalog.table_files import DATA_FILE, TRANSACTION_FILE
 from coldparquet.concurrency import map_or_cancel
 from coldparquet.errors import NotFoundError, UnsupportedError
-from coldparquet.format.partition_names import has_parquet_suffix, parse_partition_directory, partition_floor_ns
+from coldparquet.format.partition_names import (
+    has_parquet_suffix,
+    is_partition_name,
+    parse_partition_directory,
+    partition_floor_ns,
+)
 from coldparquet.storage.local import LocalStore
 from coldparquet.text import few_names, plural
 
@@ -112,7 +117,7 @@ def _logged_table_around(path: str) -> tuple[LoggedFormat, str] | None:
         if found is not None:
             return found, directory
         directory, _, name = directory.rpartition("/")
-        if not (names_part(name) or parse_partition_directory(name) is not None):
+        if not (names_part(name) or is_partition_name(name)):
             if not may_climb:
                 return None
             may_climb = False
@@ -192,7 +197,7 @@ def at_other_times(names: Iterable[str], locations: Sequence[PartitionLocation])
         parsed = parse_partition_directory(name, interval=interval)
         if parsed is None:
             # QuestDB never names a directory by month in a table by day.
-            is_other = parse_partition_directory(name) is not None
+            is_other = is_partition_name(name)
         else:
             is_other = _partition_start_ns(parsed.timestamp_ns, interval) not in starts
         if is_other:
@@ -256,14 +261,13 @@ _DATED = re.compile(r"\d{1,4}|\d{4}[-_]?W?\d\d([-_]?\d\d)?(T\d\d.*)?|\d{8,10}", 
 def _is_other_date(name: str) -> bool:
     """Tell whether a name is a date in another format, such as ``20240301`` and ``2024_03_01``."""
     match = _DATE.fullmatch(name)
-    if match is None or parse_partition_directory(name) is not None:
+    if match is None or is_partition_name(name):
         return False
-    return parse_partition_directory("-".join(part for part in match.groups() if part)) is not None
+    return is_partition_name("-".join(part for part in match.groups() if part))
 
 
 def _may_hold_rows(name: str) -> bool:
-    is_partition = parse_partition_directory(name) is not None
-    return not (is_partition or name.startswith(("_", ".")) or _OF_QUESTDB.fullmatch(name))
+    return not (is_partition_name(name) or name.startswith(("_", ".")) or _OF_QUESTDB.fullmatch(name))
 
 
 def second_files(paths: Iterable[str], directories: Collection[str]) -> list[str]:

@@ -43,7 +43,7 @@ from coldparquet.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from coldparquet.format.partition_names import has_parquet_suffix, parse_partition_directory
+from coldparquet.format.partition_names import has_parquet_suffix, is_partition_name
 from coldparquet.plan.columns import table_columns_of_metadata, timestamp_index, unified_columns, unknown_column
 from coldparquet.records import replace
 from coldparquet.storage.checked import CheckedStore
@@ -291,7 +291,7 @@ class SnapshotReader(Struct, frozen=True, kw_only=True):
         except ColdParquetError:
             return  # the error already names what is missing, and a store may be unable to list
         await refuse_logged_table(self.store, self.path, listing)
-        if any(parse_partition_directory(path.rpartition("/")[2]) is not None for path in listing.directories):
+        if any(is_partition_name(path.rpartition("/")[2]) for path in listing.directories):
             raise NotFoundError(
                 f"{error.message}; this looks like a table: use open_table", path=error.path, **error.details
             ) from error

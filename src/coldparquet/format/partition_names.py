@@ -178,6 +178,13 @@ def parse_partition_directory(name: str, *, interval: PartitionInterval | None =
     )
 
 
+@lru_cache(maxsize=_KEPT_NAMES)
+def is_partition_name(name: str) -> bool:
+    """Tell whether a table of some interval may have a partition directory of this name: in less time than parsing takes."""
+    spelled = _spelled(name)
+    return spelled is not None and any(_is_name_of(spelled, one) for one in _intervals_of_shape(spelled.base_name))
+
+
 class _Spelled(Struct, frozen=True):
     """The time in a name, even if no table has partitions with such names."""
 

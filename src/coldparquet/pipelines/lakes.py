@@ -23,7 +23,11 @@ from coldparquet.catalog.table_files import (
 )
 from coldparquet.concurrency import gather_or_cancel, map_or_cancel
 from coldparquet.errors import AccessError, ColdParquetError, NotFoundError
-from coldparquet.format.partition_names import PartitionDirectory, PartitionInterval, parse_partition_directory
+from coldparquet.format.partition_names import (
+    PartitionDirectory,
+    PartitionInterval,
+    is_partition_name,
+)
 from coldparquet.format.partition_records import PartitionRecord
 from coldparquet.options import ReadOptions, checked_store_options
 from coldparquet.pipelines.model import (
@@ -189,7 +193,7 @@ def _is_table(listing: Listing) -> bool:
     if _object_names(listing) & {TRANSACTION_FILE, DATA_FILE}:
         return True
     names = [path.rpartition("/")[2] for path in listing.directories]
-    has_partitions = any(parse_partition_directory(name) is not None or is_key_directory(name) for name in names)
+    has_partitions = any(is_partition_name(name) or is_key_directory(name) for name in names)
     return has_partitions or any(map(is_parquet_name, _object_names(listing)))
 
 

@@ -28,7 +28,7 @@ from coldparquet.format.native import (
     symbol_file_name,
     symbol_offsets_range,
 )
-from coldparquet.format.partition_names import parse_partition_directory
+from coldparquet.format.partition_names import is_partition_name
 from coldparquet.format.table_metadata import encode_table_metadata, parse_table_metadata
 from coldparquet.format.txn import parse_txn
 from coldparquet.publish.native import NativeState
@@ -93,7 +93,7 @@ def _check_contents(published: PublishedTable) -> None:
                 path=published.path,
             )
         return
-    foreign = sorted(name for name in published.directories if parse_partition_directory(name) is not None)
+    foreign = sorted(name for name in published.directories if is_partition_name(name))
     if foreign and PUBLISHING_FILE not in published.objects:
         raise InvalidInputError(
             f"partitions lie there that belong to no published table ({few_names(foreign)}), and readers would no longer"
