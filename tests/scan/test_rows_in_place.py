@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import coldparquet as cp
-from coldparquet.errors import FormatError
+from coldparquet.errors import FormatError, UnsupportedError
 from coldparquet.maintenance.index import index_table
 from coldparquet.options import MIB
 from coldparquet.plan.model import PlannedRequest
@@ -119,6 +119,18 @@ async def test_columns_with_wide_gaps_between_them_are_copied(bucket: Path, rows
     found, _ = await scan(bucket, ALL_AT_ONCE, columns=["id", "size"])
     assert same(found, rows.select(["id", "size"]))
     assert set(made) == {"new_buffer"}
+
+
+async def test_an_error_while_bytes_are_placed_reaches_the_reader(
+    bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_read: Any) -> None:
+        raise UnsupportedError("compressed with LZO", kind="UnsupportedCodec")
+
+    monkeypatch.setattr(arriving, "new_buffer", refuse)
+    with pytest.raises(UnsupportedError) as caught:
+        await scan(bucket, ALL_AT_ONCE, columns=["id", "size"])
+    assert caught.value.kind == "UnsupportedCodec"
 
 
 async def test_a_body_that_breaks_off_is_completed(bucket: Path, rows: pa.Table, made: list[str]) -> None:

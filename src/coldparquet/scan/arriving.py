@@ -78,20 +78,6 @@ class ArrivingRead:
         """Wait until every byte has arrived."""
         await self._complete
 
-    @property
-    def waits_for_first_byte(self) -> bool:
-        """Whether requests are in flight and no answer has arrived: there is time to make the buffer."""
-        return self._missing_answers > 0 and self._buffer is None and not self._is_dropped
-
-    def new_buffer(self) -> PlacedBuffer:
-        """Make a buffer, in any thread. :meth:`fill` installs it."""
-        return new_buffer(self._read)
-
-    def fill(self, buffer: PlacedBuffer) -> None:
-        """Use this buffer, unless bytes have arrived meanwhile."""
-        if self.waits_for_first_byte:
-            self._buffer = buffer
-
     def take_buffer(self) -> ReadBuffer:
         """Hand over the complete buffer, in any thread. Its memory is freed with the caller's reference.
 
@@ -102,7 +88,7 @@ class ArrivingRead:
             answer, start = whole
             return row_group_in_place(self._read, answer.data, start)
         buffer, self._buffer = self._buffer, None
-        return self.new_buffer() if buffer is None else buffer  # without a request all is made
+        return new_buffer(self._read) if buffer is None else buffer  # without a request all is made
 
     def drop(self) -> None:
         """Drop all bytes, both those that have arrived and those that will."""
@@ -125,7 +111,7 @@ class ArrivingRead:
             return
         for offset, data in parts:
             if self._buffer is None:
-                self._buffer = self.new_buffer()
+                self._buffer = new_buffer(self._read)
             self._buffer.place(offset, data)
             self._memory.hold(data.nbytes)
         self._check_whether_complete()

@@ -181,9 +181,6 @@ _RELEASE_EVERY_SHARE = 1 / 4
 """If memory is short, freed memory is returned to the system each time this part of the memory limit has been decoded.
 That takes 2 ms, and the next allocation waits for clean pages."""
 
-_SENDING_S = 0.005
-"""Requests get this head start, to be signed and to open their connections."""
-
 _OWN_BYTES = 4 * 1024
 """Overhead of a row group, however few rows it has: its tasks, and Arrow's objects for the decoded columns."""
 
@@ -322,7 +319,7 @@ class RowGroupWork:
                 return
             self._arriving, fetches = self._fetches.join(self._position, self.fetched)
             self._start(self._carry_out(self._arriving))
-            await self._send(fetches, self._arriving)
+            await self._send(fetches)
         except Exception as error:  # noqa: BLE001 - the consumer of the rows gets it
             self._fail(error)
 
@@ -355,30 +352,18 @@ class RowGroupWork:
         fetches = PartitionFetches(first.requests, [first.narrowed], self._means.fetched)
         arriving, requests = fetches.join(0, self.fetched)
         try:
-            await self._send(requests, arriving)
+            await self._send(requests)
             await arriving.complete()
             second = await self._decode(first.narrowed, stages.decode_second, arriving, first)
         finally:
             arriving.drop()
         return second.rows
 
-    async def _send(self, fetches: Sequence[Fetch], arriving: ArrivingRead) -> None:
-        """Send requests one after the other, as memory for their answers allows, and make the buffer meanwhile."""
+    async def _send(self, fetches: Sequence[Fetch]) -> None:
+        """Send requests one after the other, as memory for their answers allows."""
         for fetch in fetches:
             await self.fetched.take(fetch.length_bytes)
             self._start(self._fetch(fetch))
-        if arriving.waits_for_first_byte and not arriving.takes_whole_answer:
-            self._start(self._make_buffer(arriving))
-
-    async def _make_buffer(self, arriving: ArrivingRead) -> None:
-        """Make the buffer while the answers are in flight. Bytes from a cache or a close store arrive before that."""
-        await asyncio.sleep(_SENDING_S)
-        if not arriving.waits_for_first_byte:
-            return
-        try:
-            arriving.fill(await self._means.in_thread(arriving.new_buffer))
-        except Exception as error:  # noqa: BLE001 - the consumer of the rows gets it
-            arriving.fail(error)
 
     async def _fetch(self, fetch: Fetch) -> None:
         """Fetch one range and copy its parts to their places."""
