@@ -69,6 +69,9 @@ class Catalogue:
         """The bloom filters of the catalogue."""
         self.is_asked_for = is_asked_for
         """Whether the user named its place."""
+        self._entries: dict[str, PackedLookup] = {}
+        """By partition: entries that were read, whether or not they are stale."""
+        self._reading = asyncio.Lock()
         self.lock = asyncio.Lock()
         """Held while the metadata of many partitions is read, so that no other task reads the same."""
 
@@ -132,13 +135,17 @@ class Catalogue:
         ]
 
     async def entries(self, wanted: Sequence[PartitionLocation]) -> dict[str, PackedLookup]:
-        """Read entries, some of which may be stale. All are fetched, decompressed and parsed together, in a thread.
+        """Read entries, some of which may be stale, once. All are fetched, decompressed and parsed together, in a thread.
 
         Requests: none where the first one returned the sidecars, else few for all of them, in one round trip.
         """
         if self.file.index is None or not wanted:
             return {}
-        return await read_entries(self.file, self.file.index, wanted, store=self._store)
+        async with self._reading:
+            unread = [location for location in wanted if location.name not in self._entries]
+            if unread:
+                self._entries |= await read_entries(self.file, self.file.index, unread, store=self._store)
+        return {location.name: self._entries[location.name] for location in wanted}
 
     def pages_range(self, name: str) -> ByteRange | None:
         """Return where the pages of a partition lie in it, which may be those of another version; None where it does not say."""
@@ -174,13 +181,10 @@ class Catalogue:
     ) -> dict[str, PackedLookup]:
         """Leave the problem of each stale entry in its place, and expect of data objects the versions of the others."""
         found = {**entries, **{name: PackedLookup(sidecar=None, problem=problem) for name, problem in stale.items()}}
-        self.expect(wanted, found)
-        return found
-
-    def expect(self, wanted: Sequence[PartitionLocation], entries: Mapping[str, PackedLookup]) -> None:
-        """Expect of data objects the versions that usable entries tell, and nothing of the others."""
         for location in wanted:
-            self._versions.expect_packed(location.data_path, entries[location.name].data_etag)
+            if found[location.name].sidecar is not None:
+                self._versions.expect_packed(location.data_path, found[location.name].data_etag)
+        return found
 
     async def of_other_columns(self, locations: Sequence[PartitionLocation]) -> tuple[list[Sidecar], bool]:
         """Return a sidecar for each list of columns that partitions have, newest first, but for that of the newest one.

@@ -34,7 +34,7 @@ from coldparquet.storage.log import get_metadata, metadata_requests, note_cache_
 from coldparquet.storage.requests import FetchedRange, RangeRequest, described_etag, is_written_after
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from coldparquet.catalog.caches import SidecarCache
     from coldparquet.catalog.catalogue import Catalogue
@@ -681,16 +681,9 @@ async def read_packed(partitions: Sequence[Partition]) -> None:
             unread = [partition for partition in partitions if partition.catalogue is catalogue]
             with metadata_requests() as requests:
                 found = await catalogue.look_up([partition.location for partition in unread])
-            take_packed(unread, found, requests)
-
-
-def take_packed(
-    partitions: Sequence[Partition], found: Mapping[str, PackedLookup], requests: Sequence[MetadataRequest]
-) -> None:
-    """Give partitions their entries of the catalogue, and the first one the requests for all."""
-    for partition in partitions:
-        partition.take_packed(found.get(partition.name), requests)
-        requests = ()
+            for partition in unread:
+                partition.take_packed(found.get(partition.name), requests)
+                requests = []
 
 
 def _entry_not_used(problem: str) -> str:

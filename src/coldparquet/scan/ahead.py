@@ -17,11 +17,14 @@ from coldparquet.plan.budget import has_budget
 from coldparquet.plan.model import MetadataRequest
 from coldparquet.records import replace
 from coldparquet.scan.admission import archived_object
+from coldparquet.scan.metadata import is_to_be_confirmed, metadata_if_current
 from coldparquet.scan.requests import data_request
+from coldparquet.storage.log import metadata_requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from coldparquet.catalog.partition import Partition
     from coldparquet.plan.model import SkippedPartition
     from coldparquet.scan.evidence import Evidence
     from coldparquet.scan.metadata import FoundMetadata
@@ -53,32 +56,35 @@ class PlanAhead:
 
     Args:
         question: The question.
+        kept: Its partitions.
         make: Makes the plan.
         may_begin: Whether requests for its data may be sent, too.
     """
 
-    def __init__(self, question: Question, make: Make, *, may_begin: bool) -> None:
+    def __init__(self, question: Question, kept: Sequence[Partition], make: Make, *, may_begin: bool) -> None:
         self._question = question
+        self._kept = kept
         self._make = make
         options, is_for_all_rows = question.options, question.limit is None and question.last_rows is None
         # Of a partition that options leave out, or restore first, no data is to be asked for before its storage class is known.
         is_read_or_refused = options.archived == "refuse" and not has_budget(options)
         self._may_begin = may_begin and question.expects_data and is_for_all_rows and is_read_or_refused
-        self._known: Sequence[KnownPartition] = ()
+        self.requests: list[MetadataRequest] = []
+        """Those for metadata."""
+        self._known: list[KnownPartition] | None = None
         self._confirmed = asyncio.Event()
-        self._making: asyncio.Task[MadePlan] | None = None
         self._begun: BegunRequests = {}
+        self._making: asyncio.Task[MadePlan | None] | None = None
+        if self._is_of_use:
+            self._making = asyncio.create_task(self._plan())
 
     @property
-    def is_of_use(self) -> bool:
-        """Whether a plan made ahead is like one made later: not where it depends on storage classes, or on the table's symbols."""
-        options = self._question.options
-        return options.goal != "cheap" and options.symbols != "global"
-
-    def begin(self, known: Sequence[KnownPartition]) -> None:
-        """Begin to plan with the metadata of all partitions."""
-        self._known = known
-        self._making = asyncio.create_task(self._plan())
+    def _is_of_use(self) -> bool:
+        """Whether there is time for it, and it will be like one made later: it must not depend on storage classes or symbols."""
+        question, options = self._question, self._question.options
+        is_preview = question.limit is not None and question.predicate is None
+        depends = options.goal == "cheap" or options.symbols == "global" or question.snapshot.catalogue.is_asked_for
+        return not (is_preview or depends) and is_to_be_confirmed(question, self._kept)
 
     async def made_for(self, found: FoundMetadata) -> MadePlan | None:
         """Return the plan, if the metadata that it was made of is what was found; else drop it."""
@@ -87,12 +93,10 @@ class PlanAhead:
             return None
         self._confirmed.set()
         made = await self._making
-        known = tuple(
-            replace(read, places=planned.places)
-            for read, planned in zip(
-                found.known, made.planned.known, strict=False
-            )  # a limit may leave out the last ones
-        )
+        if made is None:
+            return None
+        pairs = zip(found.known, made.planned.known, strict=False)  # a limit may leave out the last ones
+        known = tuple(replace(read, places=planned.places) for read, planned in pairs)
         return replace(made, planned=replace(made.planned, known=known, begun=self._begun))
 
     @property
@@ -112,14 +116,18 @@ class PlanAhead:
                 task.cancel()
 
     def _is_of(self, found: FoundMetadata) -> bool:
-        partitions = [known.partition for known in found.known]
         return (
-            not found.skipped
+            self._known is not None
+            and not found.skipped
             and [_sidecar(known) for known in found.known] == [_sidecar(known) for known in self._known]
-            and not any(archived_object(self._question, one.name, one.data_path) for one in partitions)
+            and not any(archived_object(self._question, one.name, one.data_path) for one in self._kept)
         )
 
-    async def _plan(self) -> MadePlan:
+    async def _plan(self) -> MadePlan | None:
+        with metadata_requests(self.requests):
+            self._known = await metadata_if_current(self._question, self._kept)
+        if self._known is None:
+            return None
         made = await self._make(self._known, self._confirmed)
         if self._may_begin and not self._confirmed.is_set():
             await self._begin_reads(made.planned)
@@ -131,11 +139,17 @@ class PlanAhead:
         if plan.bytes_fetched > _MOST_BEGUN_BYTES:
             return
         may_be_kept = plan.bytes_fetched <= store.largest_scan_bytes
+        etags = {
+            known.partition.data_path: known.metadata.data_etag
+            for known in self._known or ()
+            if known.metadata is not None
+        }
         for rank, request in enumerate(plan.requests):
             is_held = await store.holds(request.path, request.byte_range)
             if request.stage == 1 and not is_held and not self._confirmed.is_set():
                 data = plan.row_groups_of(request.partition_index)[0].data
                 asked = data_request(data, request, rank=rank, may_be_kept=may_be_kept)
+                asked = replace(asked, if_match=etags[request.path])
                 task = self._begun[request.path, request.byte_range] = asyncio.create_task(store.get(asked))
                 task.add_done_callback(_note_seen)
 

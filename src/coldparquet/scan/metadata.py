@@ -13,12 +13,12 @@ is that of the last copy, and a change of storage class is a copy.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, field
 
 from coldparquet.catalog.hive_keys import stated_day_ns
-from coldparquet.catalog.partition import WRITTEN_AFTER_SIDECAR, metadata_of_entry, read_packed, take_packed
+from coldparquet.catalog.partition import WRITTEN_AFTER_SIDECAR, metadata_of_entry, read_packed
 from coldparquet.catalog.table_files import DATA_FILE
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, FormatError, NotFoundError, ObjectChangedError
@@ -37,10 +37,9 @@ from coldparquet.storage.versions import check_described_size, other_size
 from coldparquet.text import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from coldparquet.archive.objects import ArchivedObject
-    from coldparquet.catalog.packed import PackedLookup
     from coldparquet.catalog.partition import Partition, PartitionMetadata
     from coldparquet.plan.model import MetadataRequest, PartitionRead, SkippedPartition
     from coldparquet.scan.model import Question
@@ -50,9 +49,6 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("coldparquet")
 
 _Error = TypeVar("_Error", NotFoundError, ObjectChangedError)
-
-Begin: TypeAlias = "Callable[[Sequence[KnownPartition]], None]"
-"""Begins to plan with metadata while HEADs or a listing are in flight that tell whether it is stale."""
 
 
 async def without_replaced_files(question: Question, known: Sequence[KnownPartition]) -> list[KnownPartition]:
@@ -200,7 +196,7 @@ class FoundMetadata(Struct, kw_only=True):
     """Partitions whose metadata is unreadable because it is inside the archived object."""
 
 
-async def read_metadata(question: Question, kept: Sequence[Partition], begin: Begin | None = None) -> FoundMetadata:
+async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundMetadata:
     """Read the metadata of all partitions in parallel; for a table's first rows, only of the partitions with these.
 
     Requests: those of :func:`coldparquet.catalog.partition.read_packed` and, without a current catalogue entry, those
@@ -208,8 +204,7 @@ async def read_metadata(question: Question, kept: Sequence[Partition], begin: Be
     each partition whose metadata may need a request and of which not every row is certainly wanted. That holds if other
     partitions have ``_pages``; else only the first partition's is tried. For native partitions see
     :func:`coldparquet.scan.native.plan_native_rows`. Also in parallel, 1 HEAD of each partition's data object, see
-    :mod:`coldparquet.catalog.objects`. While these HEADs, or a listing, are awaited, ``begin`` is called with the metadata
-    as it is if none of it is stale, at most once.
+    :mod:`coldparquet.catalog.objects`.
     """
     found = FoundMetadata()
     is_preview = question.limit is not None and question.predicate is None
@@ -219,7 +214,7 @@ async def read_metadata(question: Question, kept: Sequence[Partition], begin: Be
             break
         stop = min(max(1, 2 * done), len(kept)) if is_preview else len(kept)
         window = kept[done:stop]
-        await _read_window(question, window, done, found, None if is_preview else begin)
+        await _read_window(question, window, done, found)
         done = stop
         if is_preview:
             left_out = _archived_names(question, window) if question.options.archived == "skip" else frozenset[str]()
@@ -227,18 +222,12 @@ async def read_metadata(question: Question, kept: Sequence[Partition], begin: Be
     return found
 
 
-async def _read_window(
-    question: Question, window: Sequence[Partition], first: int, found: FoundMetadata, begin: Begin | None
-) -> None:
+async def _read_window(question: Question, window: Sequence[Partition], first: int, found: FoundMetadata) -> None:
     data_objects = question.snapshot.data_objects
-    in_parquet = [partition for partition in window if partition.format == "parquet"]
-    headed = in_parquet if wants_heads(question) else []
-    _consider_listing(question, in_parquet, head_count=len(headed))
-    if begin is not None and not _waits(question, in_parquet, headed):
-        begin = None
+    headed = _consider_listing(question, window)
     with metadata_requests(found.heads):
         results, _ = await both(
-            _read_with_pages(question, window, first, begin),
+            _read_with_pages(question, window, first),
             data_objects.head([partition.data_path for partition in headed]),
         )
     archived = [
@@ -252,56 +241,44 @@ async def _read_window(
     found.known += await without_replaced_files(question, known)
 
 
-def _consider_listing(question: Question, in_parquet: Sequence[Partition], *, head_count: int) -> None:
-    """Use a listing in place of HEADs, and of the sidecars that the catalogue then supplies, if that saves requests."""
+def _consider_listing(question: Question, window: Sequence[Partition]) -> list[Partition]:
+    """Use a listing in place of HEADs, and of the sidecars that the catalogue then supplies, if that saves requests.
+
+    Returns:
+        The partitions whose data objects get a HEAD, or are looked up in the listing.
+    """
+    in_parquet = [partition for partition in window if partition.format == "parquet"]
+    headed = in_parquet if wants_heads(question) else []
     unread = [partition.location for partition in in_parquet if partition.snapshot is None]
-    saved_requests = head_count + question.snapshot.catalogue.saved_by_listing(unread)
+    saved_requests = len(headed) + question.snapshot.catalogue.saved_by_listing(unread)
     directories = [partition.directory_path for partition in in_parquet]
     question.snapshot.listed_objects.consider(directories, saved_requests=saved_requests)
+    return headed
 
 
-def _waits(question: Question, in_parquet: Sequence[Partition], headed: Sequence[Partition]) -> bool:
-    """Tell whether HEADs, or a listing, are waited for though the metadata may be at hand."""
+def is_to_be_confirmed(question: Question, kept: Sequence[Partition]) -> bool:
+    """Tell whether :func:`read_metadata` will wait for HEADs or a listing though the metadata may be at hand. No request."""
     snapshot = question.snapshot
-    unread = [partition.location for partition in in_parquet if partition.snapshot is None]
-    return snapshot.catalogue.waits_for_listing(unread) or not all(
+    headed = _consider_listing(question, kept)
+    unread = [partition.location for partition in kept if partition.snapshot is None and partition.format == "parquet"]
+    waits = snapshot.catalogue.waits_for_listing(unread) or not all(
         snapshot.versions.was_asked_for(partition.data_path) for partition in headed
     )
+    # The newest partition, read when the table was opened, may show that the table was rewritten since packing.
+    return waits and not snapshot.catalogue.is_contradicted_by(snapshot.partitions[-1].location)
 
 
-async def _read_packed_and_begin(question: Question, window: Sequence[Partition], begin: Begin) -> None:
-    """Read the catalogue's entries of partitions and begin to plan with them while it is found out whether they are stale.
+async def metadata_if_current(question: Question, kept: Sequence[Partition]) -> list[KnownPartition] | None:
+    """Return the metadata of partitions as it is if no entry of the catalogue is stale; None where some is not at hand.
 
-    Not if the newest partition, read when the table was opened, shows that the table was rewritten since packing: then
-    the listing leaves no current entry.
-
-    Requests: those of :func:`coldparquet.catalog.partition.read_packed`.
+    Requests: those of :meth:`coldparquet.catalog.catalogue.Catalogue.entries`.
     """
-    catalogue, newest = question.snapshot.catalogue, question.snapshot.partitions[-1].location
-    async with catalogue.lock:
-        # Partitions that are unchanged since an earlier state have the catalogue of that state.
-        unread = [partition for partition in window if partition.catalogue is catalogue]
-        wanted = catalogue.wanted([partition.location for partition in unread])
-        if catalogue.is_contradicted_by(newest):
-            return
-
-        async def read_and_begin() -> dict[str, PackedLookup]:
-            entries = await catalogue.entries(wanted)
-            known = _known_if_current(window, entries)
-            if known is not None:
-                catalogue.expect(wanted, entries)
-                begin(known)
-            return entries
-
-        with metadata_requests() as requests:
-            entries, stale = await both(read_and_begin(), catalogue.stale(wanted))
-        take_packed(unread, catalogue.valid(wanted, entries, stale), requests)
-
-
-def _known_if_current(window: Sequence[Partition], entries: Mapping[str, PackedLookup]) -> list[KnownPartition] | None:
-    """Return what is known of partitions if no entry is stale; None if that is not all of them."""
+    catalogue = question.snapshot.catalogue
+    # Partitions that are unchanged since an earlier state have the catalogue of that state.
+    unread = [partition.location for partition in kept if partition.catalogue is catalogue]
+    entries = await catalogue.entries(catalogue.wanted(unread))
     found = []
-    for partition in window:
+    for partition in kept:
         entry = entries.get(partition.name)
         metadata = partition.known_metadata or (None if entry is None else metadata_of_entry(entry))
         if metadata is None:
@@ -336,7 +313,7 @@ async def _after_the_archive(
 
 
 async def _read_with_pages(
-    question: Question, partitions: Sequence[Partition], first: int, begin: Begin | None = None
+    question: Question, partitions: Sequence[Partition], first: int
 ) -> list[KnownPartition | ArchivedObjectError]:
     """Fetch what planning needs of partitions: their metadata, or the places of rows in native files."""
     page_requests: dict[str, list[MetadataRequest]] = {
@@ -350,7 +327,7 @@ async def _read_with_pages(
             await question.snapshot.page_files.look_up(partition.location)
 
     found, _ = await both(
-        _read_all(question, partitions, first, begin),
+        _read_all(question, partitions, first),
         gather_or_cancel([look_up_pages(partition) for partition in partitions if partition.name in page_requests]),
     )
     return [
@@ -362,10 +339,8 @@ async def _read_with_pages(
 
 
 async def _read_all(
-    question: Question, partitions: Sequence[Partition], first: int, begin: Begin | None
+    question: Question, partitions: Sequence[Partition], first: int
 ) -> list[KnownPartition | ArchivedObjectError]:
-    if begin is not None:
-        await _read_packed_and_begin(question, partitions, begin)
     await read_packed(partitions)
     # Partitions that need no request get no task: thousands of tasks would take longer than everything else.
     found = [

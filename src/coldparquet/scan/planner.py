@@ -103,11 +103,9 @@ async def plan_question(question: Question, executor: Executor, *, may_begin: bo
     while HEADs or a listing are in flight, see :class:`coldparquet.scan.ahead.PlanAhead`.
     """
     kept, pruned = prune_partitions(question)
-    ahead = PlanAhead(question, partial(_plan_known, question, executor), may_begin=may_begin)
+    ahead = PlanAhead(question, kept, partial(_plan_known, question, executor), may_begin=may_begin)
     try:
-        found, (symbols, symbol_requests) = await both(
-            read_metadata(question, kept, ahead.begin if ahead.is_of_use else None), look_up_symbols(question)
-        )
+        found, (symbols, symbol_requests) = await both(read_metadata(question, kept), look_up_symbols(question))
         question = replace(question, symbols=symbols)
         made = await ahead.made_for(found) or await _plan_known(question, executor, found.known)
     except BaseException:
@@ -126,7 +124,15 @@ async def plan_question(question: Question, executor: Executor, *, may_begin: bo
         partitions_pruned=tuple(pruned),
         partitions_skipped=left_out,
         notes=(*planned.plan.notes, *beliefs(question, partitions)),
-        metadata_requests=(*before, *of_partitions, *found.heads, *symbol_requests, *of_evidence, *ahead.in_vain),
+        metadata_requests=(
+            *before,
+            *of_partitions,
+            *ahead.requests,
+            *found.heads,
+            *symbol_requests,
+            *of_evidence,
+            *ahead.in_vain,
+        ),
     )
     return replace(planned, plan=plan)
 
