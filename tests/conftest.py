@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,7 +40,7 @@ def _a_busy_machine_sends_nothing_twice(request: pytest.FixtureRequest, monkeypa
 
 @pytest.fixture(autouse=True)
 def _plans_are_honest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever a test reads: each request that reaches the store was announced by the plan of its stream.
+    """Whatever a test reads: each request that the store answers was announced by the plan of its stream.
 
     That everything announced is also sent holds only where a stream runs to its end; `assert_plan_was_followed` is for
     that.
@@ -56,10 +57,20 @@ def _plans_are_honest(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
         plans.append(stream.plan)
         return stream
 
-    async def remember_request(store: CheckedStore, wanted: RangeRequest) -> FetchedRange:
+    def note(wanted: RangeRequest) -> None:
         if wanted.role == "data" and isinstance(wanted.byte_range, ByteRange):
             sent.append((wanted.path, wanted.byte_range))
-        return await get(store, wanted)
+
+    async def remember_request(store: CheckedStore, wanted: RangeRequest) -> FetchedRange:
+        try:
+            answer = await get(store, wanted)
+        except asyncio.CancelledError:  # whoever gives up while a plan is made never sees it
+            raise
+        except BaseException:
+            note(wanted)
+            raise
+        note(wanted)
+        return answer
 
     monkeypatch.setattr(BatchStream, "__aenter__", remember_plan)
     monkeypatch.setattr(CheckedStore, "get", remember_request)

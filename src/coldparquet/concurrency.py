@@ -29,14 +29,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle_threads.clear)
 
 
-_STARTED_AHEAD = 4
-"""Most threads that are started before there is work for them."""
-
-
-def _nothing() -> None:
-    """Give a thread a reason to start."""
-
-
 class TableThreads(Executor):
     """The threads that plan and decode for one table. It refuses work that no thread would do, and says why.
 
@@ -62,11 +54,6 @@ class TableThreads(Executor):
                 kind="TableOfAnotherProcess",
             )
         return self._threads.submit(fn, *args, **kwargs)
-
-    def start_all(self, fn: Callable[[], object]) -> None:
-        """Have a call made, and start all threads while it runs: the first work that finds none idle would wait for a start."""
-        for call in (fn, *[_nothing] * (min(self._thread_count, _STARTED_AHEAD) - 1)):
-            self.submit(call)
 
     def close(self) -> None:
         """Accept no more work, and leave the threads to the next table; accepted work is completed for its callers."""

@@ -266,7 +266,7 @@ async def open_now(  # noqa: PLR0913 - what an Opening was given
         index_path=None if options.index is None else path_beside(options.index, store, url if owns_store else None),
     )
     threads = TableThreads(options.decode_threads)
-    first_decoding = asyncio.get_running_loop().call_later(_SENDING_S, threads.start_all, decode_for_the_first_time)
+    first_decoding = asyncio.get_running_loop().call_later(_SENDING_S, threads.submit, decode_for_the_first_time)
     try:
         snapshot = await origin.read()
     except BaseException as error:

@@ -24,6 +24,7 @@ from coldparquet.plan.columns import select_columns
 from coldparquet.plan.cost import prices_of
 from coldparquet.records import replace
 from coldparquet.scan.admission import admit, archived_objects, restore_objects
+from coldparquet.scan.ahead import ReadsAhead
 from coldparquet.scan.answers import count_nulls, count_rows, find_extremes, has_rows
 from coldparquet.scan.model import told_of_older_columns
 from coldparquet.scan.newest import find_time, read_last_rows, read_latest_rows, read_top_rows
@@ -240,8 +241,10 @@ class Scan(ShownInNotebooks):
         """
         if progress and find_spec("rich") is None:
             raise UnsupportedError("progress=True needs the package rich: pip install rich", kind="MissingPackage")
+        ahead = None if slow_start else ReadsAhead()
         return BatchStream(
-            partial(self._admitted, may_begin=not slow_start),
+            partial(self._admitted, ahead),
+            ahead=ahead,
             store=self.question.snapshot.store,
             executor=self.executor,
             activity=self._activity("batches"),
@@ -566,8 +569,8 @@ class Scan(ShownInNotebooks):
                 raise
             return tuple(objects), None
 
-    async def _admitted(self, *, may_begin: bool) -> RowPlan:
-        return await admit(await self._planned.get(may_begin=may_begin))
+    async def _admitted(self, ahead: ReadsAhead | None) -> RowPlan:
+        return await admit(await self._planned.get(ahead=ahead))
 
     async def _extremes(self, name: str, wanted: tuple[Extreme, ...]) -> list[Any]:
         """Find the wanted extremes, each as an Arrow scalar."""

@@ -450,7 +450,10 @@ async def found(
     async with cp.open_table(TABLE, store=store, store_options=store_options) as table:
         scan = table.scan(["ts", "price"], where)
         rows = await scan.to_arrow()
-        return rows.num_rows, table.request_log, (await scan.plan()).explain()
+        plan, log = await scan.plan(), table.request_log
+        told = sum(request.reason == STRIPES_REASON for request in plan.metadata_requests)
+        assert told == stripe_requests(log), "also where a plan was dropped"
+        return rows.num_rows, log, plan.explain()
 
 
 async def test_one_stripe_tells_for_all_partitions() -> None:

@@ -67,7 +67,7 @@ async def test_what_fails_at_once_leaves_no_call_to_closed_threads_behind(monkey
         raise NotFoundError("nothing is here")
 
     async def close_slowly(_: object) -> None:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(5 * coldparquet.table._SENDING_S)
 
     monkeypatch.setattr(SnapshotReader, "read", fail)
     monkeypatch.setattr(LocalStore, "aclose", close_slowly)

@@ -12,6 +12,9 @@ from coldparquet.storage.log import RequestRecord
 from coldparquet_testing.simulator import ColdStoreServer, ServedRequest
 from tests.support.waiting import eventually
 
+IN_VAIN = "data, asked for in vain"
+"""Reason of requests for data that were sent by metadata that turned out to be stale."""
+
 # --- Assertions about the requests that a read sent -------------------------------------------------------------------
 
 
@@ -39,7 +42,7 @@ def unannounced_requests(
         (request.path, request.byte_range)
         for plan in plans
         for request in plan.metadata_requests
-        if isinstance(request.byte_range, ByteRange)
+        if request.reason == IN_VAIN and isinstance(request.byte_range, ByteRange)
     )
     left = list((Counter(sent) - exactly).elements())
     return [

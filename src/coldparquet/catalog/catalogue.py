@@ -70,8 +70,9 @@ class Catalogue:
         self.is_asked_for = is_asked_for
         """Whether the user named its place."""
         self._entries: dict[str, PackedLookup] = {}
-        """By partition: entries that were read, whether or not they are stale."""
+        """By partition: usable entries that were read, whether or not they are stale."""
         self._reading = asyncio.Lock()
+        """Held while entries are fetched and parsed."""
         self.lock = asyncio.Lock()
         """Held while the metadata of many partitions is read, so that no other task reads the same."""
 
@@ -124,7 +125,7 @@ class Catalogue:
         Without a transaction, a listing must show their versions. Where that is neither cheaper nor faster than their
         own sidecars (:class:`~coldparquet.catalog.objects.ListedObjects`), their entries are left alone.
         """
-        wanted = [location for location in locations if self._may_count(location)]
+        wanted = [location for location in locations if self.has_entry(location)]
         unconfirmed = sum(location.committed_size_bytes is None for location in wanted)
         if unconfirmed >= LEAST_SAVED_REQUESTS or self.is_asked_for:
             return wanted
@@ -141,11 +142,19 @@ class Catalogue:
         """
         if self.file.index is None or not wanted:
             return {}
-        async with self._reading:
-            unread = [location for location in wanted if location.name not in self._entries]
-            if unread:
-                self._entries |= await read_entries(self.file, self.file.index, unread, store=self._store)
-        return {location.name: self._entries[location.name] for location in wanted}
+        found = self._read_entries(wanted)
+        if len(found) < len(wanted):
+            async with self._reading:
+                found = self._read_entries(wanted)  # another task may have read them meanwhile
+                unread = [location for location in wanted if location.name not in found]
+                read = await read_entries(self.file, self.file.index, unread, store=self._store) if unread else {}
+            found |= read
+            self._entries |= {name: entry for name, entry in read.items() if entry.sidecar is not None}
+        return found
+
+    def _read_entries(self, wanted: Sequence[PartitionLocation]) -> dict[str, PackedLookup]:
+        entries = self._entries
+        return {location.name: entries[location.name] for location in wanted if location.name in entries}
 
     def pages_range(self, name: str) -> ByteRange | None:
         """Return where the pages of a partition lie in it, which may be those of another version; None where it does not say."""
@@ -168,9 +177,9 @@ class Catalogue:
             return {}
         return await contradictions(self.file.index, unconfirmed, self._listed)
 
-    def waits_for_listing(self, wanted: Sequence[PartitionLocation]) -> bool:
-        """Tell whether :meth:`stale` sends requests."""
-        unconfirmed = [one.directory_path for one in wanted if one.committed_size_bytes is None]
+    def waits_for_listing(self, locations: Sequence[PartitionLocation]) -> bool:
+        """Tell whether :meth:`stale` sends requests for those of these partitions that are :meth:`wanted`."""
+        unconfirmed = [one.directory_path for one in self.wanted(locations) if one.committed_size_bytes is None]
         return self.file.index is not None and not self._listed.are_listed(unconfirmed)
 
     def valid(
@@ -196,7 +205,7 @@ class Catalogue:
         index = self.file.index
         if index is None or not locations:
             return [], False
-        counted = [location for location in locations if self._may_count(location)]
+        counted = [location for location in locations if self.has_entry(location)]
         stale = await self.stale(counted)
         newest, known = locations[-1].name, {0}
         if newest in index.entry_of and newest not in stale:
@@ -211,7 +220,7 @@ class Catalogue:
 
     def saved_by_listing(self, locations: Iterable[PartitionLocation]) -> int:
         """Count the partitions that would use their entries instead of sidecars if a listing showed their versions."""
-        return sum(location.committed_size_bytes is None and self._may_count(location) for location in locations)
+        return sum(location.committed_size_bytes is None and self.has_entry(location) for location in locations)
 
     def is_contradicted_by(self, location: PartitionLocation) -> bool:
         """Tell whether a partition's own sidecar, if it was read, is another version than the packed one."""
@@ -225,7 +234,7 @@ class Catalogue:
     def has_version_of(self, location: PartitionLocation) -> bool:
         """Tell whether an entry is of the Parquet file version that is read, even if its own sidecar was read, too."""
         index = self.file.index
-        if index is None or not self._may_count(location):
+        if index is None or not self.has_entry(location):
             return False
         packed_etag = index.data_etags[index.entry_of[location.name]]
         path, versions = location.data_path, self._versions
@@ -235,15 +244,12 @@ class Catalogue:
     def rows_at_hand(self, location: PartitionLocation) -> int | None:
         """Return the rows of a partition by its entry, which may be stale; None without one. No request."""
         index = self.file.index
-        if index is None or not self._may_count(location):
+        if index is None or not self.has_entry(location):
             return None
         return int(index.row_counts[index.entry_of[location.name]])
 
     def has_entry(self, location: PartitionLocation) -> bool:
         """Tell whether there is an entry of a partition that may be of its state."""
-        return self._may_count(location)
-
-    def _may_count(self, location: PartitionLocation) -> bool:
         index = self.file.index
         return index is not None and location.data_path not in self._versions.distrusted and may_count(index, location)
 

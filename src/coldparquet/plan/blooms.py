@@ -90,11 +90,10 @@ class BloomLookups(Struct, frozen=True, kw_only=True):
 
     def of(self, row_groups: slice) -> BloomLookups:
         """Return the worthwhile lookups in the row groups of one partition, numbered from its first one."""
-        cut = {key: probe.of(row_groups) for key, probe in self.probes.items()}
-        asked = {key: probe for key, probe in cut.items() if len(probe.asked)}
+        asked = {key: probe for key, probe in self.probes.items() if probe.asks_any_of(row_groups)}
         places = {column: places.of(row_groups) for column, places in self.places.items()} if asked else {}
         return BloomLookups(
-            probes={key: replace(probe, places=places[probe.column]) for key, probe in asked.items()}, places=places
+            probes={key: probe.of(row_groups, places[probe.column]) for key, probe in asked.items()}, places=places
         )
 
     def wanted_bytes(self, row_group_count: int) -> IntArray:
@@ -416,13 +415,19 @@ class _Probe(Struct, frozen=True, kw_only=True, eq=False):
             pair_hashes=hashes[np.repeat(first, counts) + in_run],
         )
 
-    def of(self, row_groups: slice) -> _Probe:
-        """Return the pairs of some row groups, numbered from the first of them. Their places are to be cut likewise."""
+    def asks_any_of(self, row_groups: slice) -> bool:
+        """Tell whether a filter of some row groups is probed."""
+        first, stop = self.asked.searchsorted((row_groups.start, row_groups.stop))
+        return bool(first < stop)
+
+    def of(self, row_groups: slice, places: BloomPlaces) -> _Probe:
+        """Return the pairs of some row groups, which are numbered from the first of them, with their places."""
         bounds = (row_groups.start, row_groups.stop)
         first, stop = self.asked.searchsorted(bounds)
         first_pair, stop_pair = self.pair_row_groups.searchsorted(bounds)
         return replace(
             self,
+            places=places,
             asked=self.asked[first:stop] - row_groups.start,
             pair_row_groups=self.pair_row_groups[first_pair:stop_pair] - row_groups.start,
             pair_hashes=self.pair_hashes[first_pair:stop_pair],

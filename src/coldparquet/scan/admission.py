@@ -268,7 +268,7 @@ def _refusal(question: Question, archived: Sequence[ArchivedObject]) -> Archived
         spoken = "; ".join(map(describe_offer, offers))
         advice = f"{spoken}. Restore {them} with" if offers else f"Restore {them} with"
     return ArchivedObjectError(
-        f"{_summary(archived)} before {they} can be read, and nothing was fetched. {advice}"
+        f"{_summary(archived)} before {they} can be read, and no row was read. {advice}"
         f" '{command}' or Scan.restore(); ReadOptions(archived='skip') leaves {them} out",
         kind="ObjectArchived",
         path=question.url,

@@ -1,8 +1,8 @@
 """Plans, and begins to fetch the data, while HEADs or a listing are in flight that tell whether the metadata is stale.
 
 Nearly always it is not, and then the plan is made, and its data is on the way, when they are answered. Otherwise the plan is
-dropped, and made anew with what is there. Rows are only read by a plan that the answers confirm; and requests for data refuse
-other versions than the catalogue tells.
+dropped, and made anew with what is there. Rows are only read by a plan that the answers confirm. A request for data that is sent
+before that names the version that the catalogue tells, pins no other request to it, and is not sent where none is known.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from coldparquet.plan.budget import has_budget
 from coldparquet.plan.model import MetadataRequest
 from coldparquet.records import replace
 from coldparquet.scan.admission import archived_object
-from coldparquet.scan.metadata import is_to_be_confirmed, metadata_if_current
+from coldparquet.scan.metadata import consider_listing, metadata_if_current
 from coldparquet.scan.requests import data_request
 from coldparquet.storage.log import metadata_requests
 
@@ -25,17 +25,58 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from coldparquet.catalog.partition import Partition
-    from coldparquet.plan.model import SkippedPartition
+    from coldparquet.plan.model import PlannedRequest, SkippedPartition
+    from coldparquet.ranges import ByteRange
     from coldparquet.scan.evidence import Evidence
     from coldparquet.scan.metadata import FoundMetadata
-    from coldparquet.scan.model import BegunRequests, KnownPartition, PlannedScan, Question
-    from coldparquet.storage.requests import FetchedRange
+    from coldparquet.scan.model import KnownPartition, PlannedScan, Question
+    from coldparquet.storage.base import ObjectStore
+    from coldparquet.storage.requests import FetchedRange, RangeRequest
 
-_MOST_BEGUN_BYTES = 16 * MIB
+_MOST_BYTES_AHEAD = 16 * MIB
 """Of a longer read a round trip is a small part, and its bytes are fetched as its memory allows."""
 
+_SHARE_OF_MEMORY = 16
+"""Requests sent ahead hold at most this part of the memory limit, beside what the stream counts."""
 
-_IN_VAIN = "data, by metadata that was stale"
+
+class ReadsAhead:
+    """The requests of a stream for data that were sent before its plan was confirmed. The stream owns them."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[tuple[str, ByteRange], asyncio.Task[FetchedRange]] = {}
+        self._sent: list[MetadataRequest] = []
+        self.length_bytes = 0
+        """Of all answers."""
+
+    def send(self, store: ObjectStore, request: RangeRequest, byte_range: ByteRange) -> None:
+        """Send a request."""
+        self.length_bytes += byte_range.length_bytes
+        self._tasks[request.path, byte_range] = asyncio.create_task(self._get(store, request))
+
+    def take(self, request: PlannedRequest) -> asyncio.Task[FetchedRange] | None:
+        """Return the answer to a request, which is the caller's from then on; None if it was not sent."""
+        return self._tasks.pop((request.path, request.byte_range), None)
+
+    async def cancel(self) -> list[MetadataRequest]:
+        """Cancel what nobody has taken, wait until it has ended, and return the requests that were sent in vain."""
+        tasks = tuple(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return self._sent
+
+    async def _get(self, store: ObjectStore, request: RangeRequest) -> FetchedRange:
+        place = len(self._sent)
+        self._sent.append(
+            MetadataRequest(
+                path=request.path, byte_range=request.byte_range, reason="data, asked for in vain", fetched_bytes=0
+            )
+        )
+        answer = await store.get(request)
+        self._sent[place] = replace(self._sent[place], fetched_bytes=len(answer.data))
+        return answer
 
 
 class MadePlan(Struct, frozen=True, kw_only=True):
@@ -47,8 +88,11 @@ class MadePlan(Struct, frozen=True, kw_only=True):
     gathered: tuple[Evidence, ...]
 
 
-Make: TypeAlias = "Callable[[Sequence[KnownPartition], asyncio.Event], Coroutine[object, object, MadePlan]]"
-"""Plans with metadata. Until the event is set, it asks for nothing that must not be asked for in vain."""
+PlanWithMetadata: TypeAlias = (
+    "Callable[[Sequence[KnownPartition], asyncio.Event, list[MetadataRequest]], Coroutine[object, object, MadePlan]]"
+)
+"""Plans with metadata. It waits for the event before requests that would be in vain if the metadata is stale. The list takes
+those requests that are for all partitions together."""
 
 
 class PlanAhead:
@@ -58,38 +102,37 @@ class PlanAhead:
         question: The question.
         kept: Its partitions.
         make: Makes the plan.
-        may_begin: Whether requests for its data may be sent, too.
+        reads: Takes the requests for data that are sent ahead; None sends none.
     """
 
-    def __init__(self, question: Question, kept: Sequence[Partition], make: Make, *, may_begin: bool) -> None:
+    def __init__(
+        self, question: Question, kept: Sequence[Partition], make: PlanWithMetadata, reads: ReadsAhead | None
+    ) -> None:
         self._question = question
         self._kept = kept
         self._make = make
-        options, is_for_all_rows = question.options, question.limit is None and question.last_rows is None
-        # Of a partition that options leave out, or restore first, no data is to be asked for before its storage class is known.
-        is_read_or_refused = options.archived == "refuse" and not has_budget(options)
-        self._may_begin = may_begin and question.expects_data and is_for_all_rows and is_read_or_refused
-        self.requests: list[MetadataRequest] = []
-        """Those for metadata."""
+        self._reads = reads
         self._known: list[KnownPartition] | None = None
         self._confirmed = asyncio.Event()
-        self._begun: BegunRequests = {}
         self._making: asyncio.Task[MadePlan | None] | None = None
-        if self._is_of_use:
-            self._making = asyncio.create_task(self._plan())
+        self.requests: list[MetadataRequest] = []
+        """Requests that it sent, but for those that the plan tells."""
 
-    @property
-    def _is_of_use(self) -> bool:
-        """Whether there is time for it, and it will be like one made later: it must not depend on storage classes or symbols."""
+    def start(self) -> None:
+        """Begin to plan, if there is time for it, and it will be like a plan made later.
+
+        So it must not depend on storage classes, nor on symbols that are looked up meanwhile.
+        """
         question, options = self._question, self._question.options
         is_preview = question.limit is not None and question.predicate is None
         depends = options.goal == "cheap" or options.symbols == "global" or question.snapshot.catalogue.is_asked_for
-        return not (is_preview or depends) and is_to_be_confirmed(question, self._kept)
+        if not (is_preview or depends) and _is_to_be_confirmed(question, self._kept):
+            self._making = asyncio.create_task(self._plan())
 
     async def made_for(self, found: FoundMetadata) -> MadePlan | None:
         """Return the plan, if the metadata that it was made of is what was found; else drop it."""
-        if self._making is None or not self._is_of(found):
-            self.drop()
+        if self._making is None or not self._is_made_of(found):
+            await self.drop()
             return None
         self._confirmed.set()
         made = await self._making
@@ -97,29 +140,23 @@ class PlanAhead:
             return None
         pairs = zip(found.known, made.planned.known, strict=False)  # a limit may leave out the last ones
         known = tuple(replace(read, places=planned.places) for read, planned in pairs)
-        return replace(made, planned=replace(made.planned, known=known, begun=self._begun))
+        return replace(made, planned=replace(made.planned, known=known))
 
-    @property
-    def in_vain(self) -> tuple[MetadataRequest, ...]:
-        """The requests for data that a dropped plan had sent."""
-        if self._confirmed.is_set():
-            return ()
-        return tuple(
-            MetadataRequest(path=path, byte_range=byte_range, reason=_IN_VAIN, fetched_bytes=_fetched_bytes(task))
-            for (path, byte_range), task in self._begun.items()
-        )
+    async def drop(self) -> None:
+        """Cancel what is under way, and wait until it has ended."""
+        if self._making is not None:
+            self._making.cancel()
+            await asyncio.gather(self._making, return_exceptions=True)
+        if self._reads is not None:
+            self.requests += await self._reads.cancel()
 
-    def drop(self) -> None:
-        """Cancel what is under way."""
-        for task in (self._making, *self._begun.values()):
-            if task is not None:
-                task.cancel()
-
-    def _is_of(self, found: FoundMetadata) -> bool:
+    def _is_made_of(self, found: FoundMetadata) -> bool:
+        known = self._known
         return (
-            self._known is not None
+            known is not None
             and not found.skipped
-            and [_sidecar(known) for known in found.known] == [_sidecar(known) for known in self._known]
+            and len(found.known) == len(known)
+            and all(map(_have_same_sidecar, found.known, known))
             and not any(archived_object(self._question, one.name, one.data_path) for one in self._kept)
         )
 
@@ -128,42 +165,50 @@ class PlanAhead:
             self._known = await metadata_if_current(self._question, self._kept)
         if self._known is None:
             return None
-        made = await self._make(self._known, self._confirmed)
-        if self._may_begin and not self._confirmed.is_set():
-            await self._begin_reads(made.planned)
+        made = await self._make(self._known, self._confirmed, self.requests)
+        if self._reads is not None and self._may_read_ahead(made.planned):
+            await self._read_ahead(self._reads, self._known, made.planned)
         return made
 
-    async def _begin_reads(self, planned: PlannedScan) -> None:
-        """Send the requests of a short read, but for what is held: only the listing tells whether that is current."""
+    def _may_read_ahead(self, planned: PlannedScan) -> bool:
+        """Tell whether all that the plan reads is little, and certainly wanted."""
+        question, options = self._question, self._question.options
+        is_for_all_rows = question.expects_data and question.limit is None and question.last_rows is None
+        # Partitions that the options leave out, or restore first, must not be asked for before their storage class is known.
+        is_read_or_refused = options.archived == "refuse" and not has_budget(options)
+        most_bytes = min(_MOST_BYTES_AHEAD, options.memory_limit_bytes // _SHARE_OF_MEMORY)
+        return is_for_all_rows and is_read_or_refused and planned.plan.bytes_fetched <= most_bytes
+
+    async def _read_ahead(self, reads: ReadsAhead, known: Sequence[KnownPartition], planned: PlannedScan) -> None:
+        """Send the requests of the first stage, but for what is held: only the answers tell whether that is current."""
         store, plan = self._question.snapshot.store, planned.plan
-        if plan.bytes_fetched > _MOST_BEGUN_BYTES:
-            return
         may_be_kept = plan.bytes_fetched <= store.largest_scan_bytes
-        etags = {
-            known.partition.data_path: known.metadata.data_etag
-            for known in self._known or ()
-            if known.metadata is not None
-        }
-        for rank, request in enumerate(plan.requests):
-            is_held = await store.holds(request.path, request.byte_range)
-            if request.stage == 1 and not is_held and not self._confirmed.is_set():
-                data = plan.row_groups_of(request.partition_index)[0].data
-                asked = data_request(data, request, rank=rank, may_be_kept=may_be_kept)
-                asked = replace(asked, if_match=etags[request.path])
-                task = self._begun[request.path, request.byte_range] = asyncio.create_task(store.get(asked))
-                task.add_done_callback(_note_seen)
+        etags = {one.partition.data_path: None if one.metadata is None else one.metadata.data_etag for one in known}
+        first_read = {read.partition_index: rank for rank, read in reversed(list(enumerate(plan.row_groups)))}
+        for request in plan.requests:
+            etag = etags[request.path]
+            if request.stage != 1 or etag is None or await store.holds(request.path, request.byte_range):
+                continue
+            if self._confirmed.is_set():
+                return
+            rank = first_read[request.partition_index]
+            asked = data_request(plan.row_groups[rank].data, request, rank=rank, may_be_kept=may_be_kept)
+            reads.send(store, replace(asked, if_match=etag, pins_version=False), request.byte_range)
 
 
-def _sidecar(known: KnownPartition) -> int | None:
-    return None if known.metadata is None else id(known.metadata.sidecar)
+def _is_to_be_confirmed(question: Question, kept: Sequence[Partition]) -> bool:
+    """Tell whether reading the metadata waits for HEADs or a listing though it may be at hand. No request."""
+    snapshot = question.snapshot
+    headed = consider_listing(question, kept)
+    unread = [partition.location for partition in kept if partition.snapshot is None]
+    waits = snapshot.catalogue.waits_for_listing(unread) or not all(
+        snapshot.versions.was_asked_for(partition.data_path) for partition in headed
+    )
+    # The newest partition, read when the table was opened, may show that the table was rewritten since packing.
+    return waits and not snapshot.catalogue.is_contradicted_by(snapshot.partitions[-1].location)
 
 
-def _fetched_bytes(task: asyncio.Task[FetchedRange]) -> int:
-    is_answered = task.done() and not task.cancelled() and task.exception() is None
-    return len(task.result().data) if is_answered else 0
-
-
-def _note_seen(task: asyncio.Task[FetchedRange]) -> None:
-    """Take note of an error that nobody waits for, once the plan is dropped."""
-    if not task.cancelled():
-        task.exception()
+def _have_same_sidecar(one: KnownPartition, other: KnownPartition) -> bool:
+    if one.metadata is None or other.metadata is None:
+        return one.metadata is other.metadata
+    return one.metadata.sidecar is other.metadata.sidecar

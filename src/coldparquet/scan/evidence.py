@@ -39,12 +39,20 @@ class BloomCopies:
         question: The question.
         drafts: Of all partitions.
         confirmed: Is set once it is known which entries of the catalogue are of the files that are read.
+        requests: Takes its requests, which are for all drafts together.
     """
 
-    def __init__(self, question: Question, drafts: Sequence[Draft], confirmed: asyncio.Event) -> None:
+    def __init__(
+        self,
+        question: Question,
+        drafts: Sequence[Draft],
+        confirmed: asyncio.Event,
+        requests: list[MetadataRequest],
+    ) -> None:
         self._catalogue = question.snapshot.catalogue
         self._drafts = [draft for draft in drafts if isinstance(draft, ParquetDraft)]
         self._confirmed = confirmed
+        self._requests = requests
         self._lock = asyncio.Lock()
         self._is_done = False
         self._doubtful: dict[str, list[Words]] = {}
@@ -75,7 +83,8 @@ class BloomCopies:
             if wanted is not None and (self._is_packed(draft) or self._may_be_packed(draft)):
                 drafts[draft.partition.name] = draft
                 asked.append(AskedPartition(name=draft.partition.name, wanted=wanted))
-        found, problem = await self._catalogue.blooms.blocks_of(asked)
+        with metadata_requests(self._requests):
+            found, problem = await self._catalogue.blooms.blocks_of(asked)
         for name, blocks in found.items():
             probes = drafts[name].probes
             if probes is not None and self._is_packed(drafts[name]):
@@ -170,21 +179,22 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 
 async def gather_evidence(
-    question: Question, drafts: Sequence[Draft], *, are_confirmed: asyncio.Event | None = None
+    question: Question, drafts: Sequence[Draft], confirmed: asyncio.Event, of_all: list[MetadataRequest]
 ) -> list[Evidence]:
     """Fetch the evidence that the drafts ask for, often few or none.
-
-    Until ``are_confirmed`` is set, the drafts may be of old entries of the catalogue. What is asked before that is the
-    catalogue's copies of bloom filters, which are of the same state as its entries.
 
     Requests: for bloom filters those of :meth:`coldparquet.scan.evidence.BloomCopies.give`, or those of
     :func:`coldparquet.scan.evidence.fetch_blooms`. For pages 1 for each partition, or none if its ``_pages`` came with
     its sidecar. All in one round trip, unless the length or the place of bloom filters is unknown.
+
+    Args:
+        question: The question.
+        drafts: Of all partitions.
+        confirmed: Is set once the drafts are known to be of the files that are read. Before that, the catalogue alone is asked,
+            for its copies of bloom filters: they are of the same state as its entries.
+        of_all: Takes the requests that are for all drafts together.
     """
-    confirmed = are_confirmed or asyncio.Event()
-    if are_confirmed is None:
-        confirmed.set()
-    copies, packed = BloomCopies(question, drafts, confirmed), _PackedPages(question, drafts)
+    copies, packed = BloomCopies(question, drafts, confirmed, of_all), _PackedPages(question, drafts)
     wanted = {
         position: _evidence_for(draft, copies, packed, confirmed)
         for position, draft in enumerate(drafts)

@@ -224,7 +224,7 @@ async def read_metadata(question: Question, kept: Sequence[Partition]) -> FoundM
 
 async def _read_window(question: Question, window: Sequence[Partition], first: int, found: FoundMetadata) -> None:
     data_objects = question.snapshot.data_objects
-    headed = _consider_listing(question, window)
+    headed = consider_listing(question, window)
     with metadata_requests(found.heads):
         results, _ = await both(
             _read_with_pages(question, window, first),
@@ -241,7 +241,7 @@ async def _read_window(question: Question, window: Sequence[Partition], first: i
     found.known += await without_replaced_files(question, known)
 
 
-def _consider_listing(question: Question, window: Sequence[Partition]) -> list[Partition]:
+def consider_listing(question: Question, window: Sequence[Partition]) -> list[Partition]:
     """Use a listing in place of HEADs, and of the sidecars that the catalogue then supplies, if that saves requests.
 
     Returns:
@@ -254,18 +254,6 @@ def _consider_listing(question: Question, window: Sequence[Partition]) -> list[P
     directories = [partition.directory_path for partition in in_parquet]
     question.snapshot.listed_objects.consider(directories, saved_requests=saved_requests)
     return headed
-
-
-def is_to_be_confirmed(question: Question, kept: Sequence[Partition]) -> bool:
-    """Tell whether :func:`read_metadata` will wait for HEADs or a listing though the metadata may be at hand. No request."""
-    snapshot = question.snapshot
-    headed = _consider_listing(question, kept)
-    unread = [partition.location for partition in kept if partition.snapshot is None and partition.format == "parquet"]
-    waits = snapshot.catalogue.waits_for_listing(unread) or not all(
-        snapshot.versions.was_asked_for(partition.data_path) for partition in headed
-    )
-    # The newest partition, read when the table was opened, may show that the table was rewritten since packing.
-    return waits and not snapshot.catalogue.is_contradicted_by(snapshot.partitions[-1].location)
 
 
 async def metadata_if_current(question: Question, kept: Sequence[Partition]) -> list[KnownPartition] | None:

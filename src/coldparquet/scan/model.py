@@ -13,7 +13,6 @@ from coldparquet.errors import InvalidInputError
 from coldparquet.plan.coalescing import choose_coalescing
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Iterator, Mapping
 
     import numpy as np
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from coldparquet.plan.budget import Budget
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.model import MetadataRequest, PartitionRead, Read, ReadPlan, StoreSpeed
-    from coldparquet.ranges import ByteRange
-    from coldparquet.storage.requests import FetchedRange
 
 
 class KnownPartition(Struct, frozen=True, kw_only=True):
@@ -210,10 +207,6 @@ class RowPlan(Struct, frozen=True, kw_only=True):
     plan: ReadPlan
 
 
-BegunRequests: TypeAlias = "dict[tuple[str, ByteRange], asyncio.Task[FetchedRange]]"
-"""Requests for data that are in flight, or answered, by path and range."""
-
-
 class PlannedScan(RowPlan, frozen=True, kw_only=True):
     """A plan, with the state of the table and what else is known of its partitions."""
 
@@ -222,5 +215,3 @@ class PlannedScan(RowPlan, frozen=True, kw_only=True):
     """In the order of :attr:`ReadPlan.partitions`; their metadata may answer without data."""
     warnings: tuple[str, ...]
     """Those of its notes that a caller should see even without asking for the plan."""
-    begun: BegunRequests = field(default_factory=dict)
-    """Those of its requests that were sent while it was made. Who reads the rows takes them, or cancels them."""

@@ -7,16 +7,10 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from coldparquet.catalog.hive_keys import KeyKind, has_type_of_key
 from coldparquet.concurrency import both
 from coldparquet.plan.choices import Choice
 from coldparquet.plan.columns import columns_left_out
 from coldparquet.plan.model import PrunedPartition, ReadPlan
-from coldparquet.plan.predicate import NANOSECONDS_PER_UNIT
-from coldparquet.plan.prune import prune
-from coldparquet.plan.statistics import NameStatistics, interval_bounds, key_bounds
 from coldparquet.records import replace
 from coldparquet.scan.admission import archived_object, skipped, with_storage_class
 from coldparquet.scan.ahead import MadePlan, PlanAhead
@@ -28,6 +22,7 @@ from coldparquet.scan.metadata import beliefs, read_metadata
 from coldparquet.scan.model import PlannedScan
 from coldparquet.scan.native import plan_native
 from coldparquet.scan.parquet import plan_parquet
+from coldparquet.scan.partition_pruning import prune_partitions
 from coldparquet.scan.pruning import SidecarPruning, SidecarPrunings, Verdicts
 from coldparquet.scan.requests import with_requests
 from coldparquet.telemetry import spanned
@@ -37,12 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Executor
 
-    import numpy.typing as npt
-
-    from coldparquet.catalog.partition import Partition
-    from coldparquet.plan.bounds import Bounds
-    from coldparquet.plan.model import Read, SkippedPartition
+    from coldparquet.plan.model import MetadataRequest, Read, SkippedPartition
     from coldparquet.plan.statistics import BloomAnswers
+    from coldparquet.scan.ahead import ReadsAhead
     from coldparquet.scan.draft import Draft
     from coldparquet.scan.evidence import Evidence
     from coldparquet.scan.model import KnownPartition, PartitionPlan, Question
@@ -70,27 +62,25 @@ class PlannedOnce:
         """The plan, if it has been made."""
         return None if self._planned is None else self._planned.plan
 
-    async def get(self, *, is_read_here: bool = True, may_begin: bool = False) -> PlannedScan:
+    async def get(self, *, is_read_here: bool = True, ahead: ReadsAhead | None = None) -> PlannedScan:
         """Return the plan. Requests: those of :func:`plan_question`, on the first call.
 
         Args:
             is_read_here: Whether this process goes on to read the rows.
-            may_begin: Whether it reads all of them at once, so that requests for data may be sent before planning ends. They are
-                returned once.
+            ahead: Takes requests for data, all of which will be read; None if some may not be. The caller cancels what it does
+                not take.
         """
         async with self._planning:
-            if self._planned is not None:
-                return self._planned
-            question = replace(self._question, is_read_here=is_read_here)
-            planned = await plan_question(question, self._executor, may_begin=may_begin)
-            self._planned = replace(planned, begun={})
-            for warning in planned.warnings:
-                _LOGGER.warning("%s: %s", self._question.url, warning)
-            return planned
+            if self._planned is None:
+                question = replace(self._question, is_read_here=is_read_here)
+                self._planned = await plan_question(question, self._executor, reads=ahead)
+                for warning in self._planned.warnings:
+                    _LOGGER.warning("%s: %s", self._question.url, warning)
+            return self._planned
 
 
 @spanned("coldparquet.plan")
-async def plan_question(question: Question, executor: Executor, *, may_begin: bool = False) -> PlannedScan:
+async def plan_question(question: Question, executor: Executor, *, reads: ReadsAhead | None = None) -> PlannedScan:
     """Plan a question.
 
     Requests: the metadata of the partitions that their time ranges leave. On stores with storage classes, also 1 HEAD
@@ -99,119 +89,60 @@ async def plan_question(question: Question, executor: Executor, *, may_begin: bo
     parallel, see :func:`coldparquet.scan.evidence.gather_evidence`. For native partitions: the search for the rows of
     the time range, and the offsets and symbols of the needed columns. With a limit and no predicate, those of the first
     partition, then of twice as many, until there are enough rows. For ``symbols="global"`` the symbols of the table,
-    see :func:`coldparquet.scan.known_symbols.look_up_symbols`. With ``may_begin``, those for little data are sent
-    while HEADs or a listing are in flight, see :class:`coldparquet.scan.ahead.PlanAhead`.
+    see :func:`coldparquet.scan.known_symbols.look_up_symbols`. With ``reads``, the requests for data of a short read are sent
+    while HEADs or a listing are awaited, see :class:`coldparquet.scan.ahead.PlanAhead`; they are those of the plan.
     """
     kept, pruned = prune_partitions(question)
-    ahead = PlanAhead(question, kept, partial(_plan_known, question, executor), may_begin=may_begin)
+    ahead = PlanAhead(question, kept, partial(_plan_with, question, executor), reads)
+    ahead.start()
+    of_all: list[MetadataRequest] = []
     try:
         found, (symbols, symbol_requests) = await both(read_metadata(question, kept), look_up_symbols(question))
         question = replace(question, symbols=symbols)
-        made = await ahead.made_for(found) or await _plan_known(question, executor, found.known)
+        made = await ahead.made_for(found)
+        if made is None:
+            made = await _plan_with(question, executor, found.known, _set_event(), of_all)
     except BaseException:
-        ahead.drop()
+        await ahead.drop()
         raise
-    planned, left_out, gathered = made.planned, (*found.skipped, *made.left_out), made.gathered
+    planned, left_out = made.planned, (*found.skipped, *made.left_out)
     considered = {known.partition.name for known in planned.known} | {partition.name for partition in left_out}
     pruned += [PrunedPartition(name=one.name, reason="limit") for one in kept if one.name not in considered]
     before = question.snapshot.requests
     of_partitions = [request for known in found.known for request in known.requests if request not in before]
-    of_evidence = [request for evidence in gathered for request in evidence.requests]
+    of_evidence = [request for evidence in made.gathered for request in evidence.requests]
     partitions = tuple(with_storage_class(question, read) for read in planned.plan.partitions)
+    requests = (*ahead.requests, *found.heads, *symbol_requests, *of_all, *of_evidence)
     plan = replace(
         planned.plan,
         partitions=partitions,
         partitions_pruned=tuple(pruned),
         partitions_skipped=left_out,
         notes=(*planned.plan.notes, *beliefs(question, partitions)),
-        metadata_requests=(
-            *before,
-            *of_partitions,
-            *ahead.requests,
-            *found.heads,
-            *symbol_requests,
-            *of_evidence,
-            *ahead.in_vain,
-        ),
+        metadata_requests=(*before, *of_partitions, *requests),
     )
     return replace(planned, plan=plan)
 
 
-async def _plan_known(
-    question: Question, executor: Executor, known: Sequence[KnownPartition], confirmed: asyncio.Event | None = None
+def _set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
+async def _plan_with(
+    question: Question,
+    executor: Executor,
+    known: Sequence[KnownPartition],
+    confirmed: asyncio.Event,
+    of_all: list[MetadataRequest],
 ) -> MadePlan:
-    """Plan with the metadata of partitions; see :func:`coldparquet.scan.evidence.gather_evidence` for ``confirmed``."""
+    """Plan with the metadata of partitions; see :func:`coldparquet.scan.evidence.gather_evidence`."""
     loop = asyncio.get_running_loop()
     drafts, left_out = await loop.run_in_executor(executor, draft_partitions, question, known)
-    gathered = await gather_evidence(question, drafts, are_confirmed=confirmed)
+    gathered = await gather_evidence(question, drafts, confirmed, of_all)
     planned = await loop.run_in_executor(executor, plan_reads, question, drafts, gathered)
     return MadePlan(planned=planned, left_out=left_out, gathered=tuple(gathered))
-
-
-def prune_partitions(question: Question) -> tuple[list[Partition], list[PrunedPartition]]:
-    """Drop the partitions of which the names of their directories prove that no row matches."""
-    partitions, predicate = question.snapshot.partitions, question.predicate
-    stated = {} if predicate is None else {**_stated_times(question), **_stated_keys(question)}
-    if predicate is None or not stated:
-        return list(partitions), []
-    verdict, _ = prune(predicate, NameStatistics(len(partitions), stated), len(partitions))
-    kept = [partition for partition, may_match in zip(partitions, verdict.survives, strict=True) if may_match]
-    reason = (
-        "names of directories"
-        if len(stated) > 1 or question.snapshot.designated_timestamp not in stated
-        else "time range"
-    )
-    pruned = [
-        PrunedPartition(name=partition.name, reason=reason)
-        for partition, may_match in zip(partitions, verdict.survives, strict=True)
-        if not may_match
-    ]
-    return kept, pruned
-
-
-def _stated_times(question: Question) -> dict[int, Bounds]:
-    """Return the bounds of the designated timestamp that the names of directories, or the transaction, state."""
-    snapshot = question.snapshot
-    timestamp = snapshot.designated_timestamp
-    type_ = None if timestamp is None else snapshot.columns[timestamp].type
-    # A damaged sidecar may name any column; directory names bound timestamps only.
-    if timestamp is None or type_ is None or type_.arrow.name != "timestamp":
-        return {}
-    unit_ns = NANOSECONDS_PER_UNIT[type_.arrow.unit or "ns"]
-    ranges = [partition.time_range_ns for partition in snapshot.partitions]
-    if not any(ranges):
-        return {}
-    stated = [time_range or (0, 0) for time_range in ranges]
-    bounds = interval_bounds(
-        lower=_bounds([start // unit_ns for start, _ in stated]),
-        upper=_bounds([(stop - 1) // unit_ns for _, stop in stated]),
-        known=np.array([known is not None for known in ranges], dtype=bool),
-    )
-    return {timestamp: bounds}
-
-
-def _stated_keys(question: Question) -> dict[int, Bounds]:
-    """Return the bounds of the predicate's columns that are keys of the partitions' paths."""
-    partitions = question.snapshot.partitions
-    keys = partitions[0].location.keys if partitions else ()
-    columns = {column.name: column for column in question.predicate_columns}
-    return {
-        columns[key.name].index: key_bounds(
-            [partition.location.keys[number].value for partition in partitions],
-            are_numbers=key.kind is not KeyKind.TEXT,
-        )
-        for number, key in enumerate(keys)
-        if key.name in columns
-        and key.name in question.snapshot.pruning_keys
-        and has_type_of_key(columns[key.name].readable_type, key.kind)
-    }
-
-
-def _bounds(values: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Clamp timestamps to 64 bits: the first partition of a table has no begin."""
-    limits = np.iinfo(np.int64)
-    least, greatest = limits.min, limits.max
-    return np.array([min(max(value, least), greatest) for value in values], dtype=np.int64)
 
 
 def plan_reads(question: Question, drafts: Sequence[Draft], gathered: Sequence[Evidence]) -> PlannedScan:

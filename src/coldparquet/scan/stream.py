@@ -36,7 +36,7 @@ from coldparquet.plan.reads import join_small_reads
 from coldparquet.scan.arriving import PartitionFetches
 from coldparquet.scan.known_symbols import shared_dictionaries
 from coldparquet.scan.memory import DecodedSizes, Quota
-from coldparquet.scan.model import PlannedScan, Question
+from coldparquet.scan.model import Question
 from coldparquet.scan.work import KeptShare, RowGroupWork, StreamMeans
 from coldparquet.storage.log import current_ledger
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from coldparquet.decode.dictionaries import SharedDictionaries
     from coldparquet.plan.model import ReadPlan
+    from coldparquet.scan.ahead import ReadsAhead
     from coldparquet.scan.memory import Lease
     from coldparquet.scan.model import HintIfEmpty, RowPlan
     from coldparquet.scan.stats import ScanActivity
@@ -84,6 +85,7 @@ class BatchStream:
         store: The store of the table.
         executor: Threads that decode.
         activity: What the stream is charged to while it is open; None if it is part of a larger activity.
+        ahead: The requests that ``planning`` sends before it is done, which the stream takes or cancels; None if it sends none.
         slow_start: Whether to fetch the first row group alone, and with each that is consumed four times as many as
             before: the consumer may stop early.
         by_row_group: Whether each row group is decoded by itself: by default, small neighbouring ones are joined.
@@ -98,6 +100,7 @@ class BatchStream:
         store: CachedStore,
         executor: Executor,
         activity: ScanActivity | None = None,
+        ahead: ReadsAhead | None = None,
         slow_start: bool = False,
         by_row_group: bool = False,
         hint: HintIfEmpty | None = None,
@@ -106,6 +109,7 @@ class BatchStream:
         self._planning = planning
         self._hint = hint
         self._row_count = 0
+        self._ahead = ahead
         self._slow_start = slow_start
         self._by_row_group = by_row_group
         self._shows_progress = progress
@@ -141,6 +145,8 @@ class BatchStream:
             with self._activity.current():  # all tasks of the stream start inside, and inherit it
                 await self._open()
         except BaseException as error:
+            if self._ahead is not None:
+                await self._ahead.cancel()
             self._activity.end(error=error)
             raise
         return self
@@ -167,7 +173,8 @@ class BatchStream:
     @property
     def most_held_bytes(self) -> int:
         """Upper bound of the memory that bytes in flight, fetched bytes and rows not yet consumed have taken so far."""
-        return self._means.fetched.most_held + self._means.decoded.most_held
+        of_ahead = 0 if self._ahead is None else self._ahead.length_bytes
+        return self._means.fetched.most_held + self._means.decoded.most_held + of_ahead
 
     async def next_batch(self) -> pa.RecordBatch | None:
         """Return the next batch, None after the last one. Several consumers share the batches; each batch goes to one.
@@ -242,9 +249,8 @@ class BatchStream:
             ),
             plan=plan,
             plain=plain_columns(question.output_columns, TextAs.of(options)),
-            begun=self._planned.begun if isinstance(self._planned, PlannedScan) else {},
+            ahead=self._ahead,
         )
-        self._means.tasks.update(self._means.begun.values())
         self._dictionaries = shared_dictionaries(question)
         self._sharing: asyncio.Task[pa.Table] | None = None
         """Gives the dictionaries of the next row group the numbers that all share, one row group after the other."""
@@ -276,6 +282,8 @@ class BatchStream:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._ahead is not None:
+            await self._ahead.cancel()
         # A running thread cannot be interrupted, so its decoding is awaited. Work that no thread has begun is
         # cancelled.
         await asyncio.gather(*map(asyncio.wrap_future, tuple(decoding)), return_exceptions=True)

@@ -25,7 +25,8 @@ from coldparquet.plan.statistics import SidecarStatistics
 from coldparquet.records import replace
 from coldparquet.scan.admission import admit
 from coldparquet.scan.draft import refuse_misplaced_times
-from coldparquet.scan.planner import plan_question, prune_partitions
+from coldparquet.scan.partition_pruning import prune_partitions
+from coldparquet.scan.planner import plan_question
 from coldparquet.scan.requests import with_reads
 from coldparquet.scan.stream import BatchStream
 

@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from coldparquet.options import Coalescing
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.model import PlannedRequest, Read, ReadPlan
+    from coldparquet.scan.ahead import ReadsAhead
     from coldparquet.scan.arriving import ArrivingRead, Fetch
     from coldparquet.scan.memory import DecodedSizes, Quota
-    from coldparquet.scan.model import BegunRequests, RowQuestion
+    from coldparquet.scan.model import RowQuestion
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.log import Ledger
     from coldparquet.storage.requests import FetchedRange
@@ -229,8 +230,8 @@ class StreamMeans(Struct, frozen=True, kw_only=True, eq=False):
     """Which answers the caches may keep."""
     plain: frozenset[str]
     """Columns of the result that are not dictionary-encoded, even if decoding has left them so."""
-    begun: BegunRequests = field(default_factory=dict)
-    """Requests that were sent while the plan was made, as long as no row group has taken them."""
+    ahead: ReadsAhead | None
+    """Requests that were sent before the plan was confirmed."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     """Closing the stream cancels them and waits for them."""
     decoding: set[Future[Any]] = field(default_factory=set)
@@ -380,10 +381,10 @@ class RowGroupWork:
     async def _get(self, request: PlannedRequest) -> FetchedRange:
         data, means = self.read.data, self._means
         may_be_kept = means.keeping.takes(request.byte_range.length_bytes)
-        begun = means.begun.pop((request.path, request.byte_range), None)
+        sent = None if means.ahead is None else means.ahead.take(request)
         try:
-            if begun is not None:
-                return await begun
+            if sent is not None:
+                return await sent
             return await means.store.get(data_request(data, request, rank=self.rank, may_be_kept=may_be_kept))
         except NotFoundError as error:
             raise data_missing(data, request.path) from error

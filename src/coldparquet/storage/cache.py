@@ -91,7 +91,7 @@ class CachedStore(StoreWrapper):
 
     async def holds(self, path: str, byte_range: ByteRange) -> bool:
         """Tell whether a range was fetched before, of whichever version, so that it may take no bytes. No request."""
-        return self._cache is not None and await self._cache.find(path, byte_range) is not None
+        return self._cache is not None and await self._cache.find(path, byte_range, may_be_kept=False) is not None
 
     def note_beside(self, path: str, data_etag: str) -> None:
         """Record which version of a Parquet object the version describes that was fetched of the object beside it."""

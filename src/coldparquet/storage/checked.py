@@ -60,7 +60,7 @@ class CheckedStore(StoreWrapper):
             stored = fetched.checksum or known.checksums.get(fetched.etag)
             if stored is not None:
                 await check_whole(fetched.data, stored, path=request.path)
-        if found_etag is not None:
+        if found_etag is not None and request.pins_version:
             known.confirm(kind, found_etag)
         return fetched
 

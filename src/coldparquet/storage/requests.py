@@ -169,6 +169,9 @@ class RangeRequest(Struct, frozen=True, kw_only=True):
     """How many times this request has been sent before, plus 1: set by ``RetryStore``, for the log."""
     is_hedge: bool = False
     """Whether it is the second one for bytes that are already being asked for: it goes over connections of its own."""
+    pins_version: bool = True
+    """Whether later requests must see the version that answers this one. Only
+    :class:`~coldparquet.storage.checked.CheckedStore` uses it."""
     may_be_kept: bool = True
     """Whether a cache may keep the answer; False for scans that would push everything else out of it."""
     role: Role = "metadata"
