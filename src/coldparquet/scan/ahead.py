@@ -45,37 +45,42 @@ class ReadsAhead:
 
     def __init__(self) -> None:
         self._tasks: dict[tuple[str, ByteRange], asyncio.Task[FetchedRange]] = {}
-        self._sent: list[MetadataRequest] = []
+        self._received_bytes: dict[tuple[str, ByteRange], int] = {}
+        """By request that has left: bytes of its answer, 0 before that."""
         self.length_bytes = 0
         """Of all answers."""
 
     def send(self, store: ObjectStore, request: RangeRequest, byte_range: ByteRange) -> None:
         """Send a request."""
         self.length_bytes += byte_range.length_bytes
-        self._tasks[request.path, byte_range] = asyncio.create_task(self._get(store, request))
+        self._tasks[request.path, byte_range] = asyncio.create_task(self._get(store, request, byte_range))
 
     def take(self, request: PlannedRequest) -> asyncio.Task[FetchedRange] | None:
         """Return the answer to a request, which is the caller's from then on; None if it was not sent."""
         return self._tasks.pop((request.path, request.byte_range), None)
 
     async def cancel(self) -> list[MetadataRequest]:
-        """Cancel what nobody has taken, wait until it has ended, and return the requests that were sent in vain."""
-        tasks = tuple(self._tasks.values())
-        self._tasks.clear()
-        for task in tasks:
+        """Cancel what nobody has taken, wait until it has ended, and return those of it that were sent, in vain."""
+        tasks, self._tasks = self._tasks, {}
+        for task in tasks.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        return self._sent
-
-    async def _get(self, store: ObjectStore, request: RangeRequest) -> FetchedRange:
-        place = len(self._sent)
-        self._sent.append(
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        return [
             MetadataRequest(
-                path=request.path, byte_range=request.byte_range, reason="data, asked for in vain", fetched_bytes=0
+                path=path,
+                byte_range=byte_range,
+                reason="data, asked for in vain",
+                fetched_bytes=self._received_bytes[path, byte_range],
             )
-        )
+            for path, byte_range in tasks
+            if (path, byte_range) in self._received_bytes
+        ]
+
+    async def _get(self, store: ObjectStore, request: RangeRequest, byte_range: ByteRange) -> FetchedRange:
+        key = request.path, byte_range
+        self._received_bytes[key] = 0  # a task that is cancelled before it runs sends nothing
         answer = await store.get(request)
-        self._sent[place] = replace(self._sent[place], fetched_bytes=len(answer.data))
+        self._received_bytes[key] = len(answer.data)
         return answer
 
 
