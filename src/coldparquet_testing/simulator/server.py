@@ -170,6 +170,10 @@ class ColdStoreServer:
             await self._stopping.wait()
 
 
+_STEPS_OF_ACCEPTING = 4
+"""After so many rounds of the loop, a connection that was being accepted is known to the server, which can then cut it."""
+
+
 @asynccontextmanager
 async def serve(
     answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], *, port: int = 0, tls: SSLContext | None = None
@@ -185,6 +189,8 @@ async def serve(
         yield runner.addresses[0][1]
     finally:
         await site.stop()
+        for _ in range(_STEPS_OF_ACCEPTING):
+            await asyncio.sleep(0)
         # Closing politely waits for clients that read no further, for ever.
         await _abort_connections(server)
         await runner.cleanup()
