@@ -179,8 +179,10 @@ class Catalogue:
 
     def waits_for_listing(self, locations: Sequence[PartitionLocation]) -> bool:
         """Tell whether :meth:`stale` sends requests for those of these partitions that are :meth:`wanted`."""
+        if self.file.index is None:
+            return False
         unconfirmed = [one.directory_path for one in self.wanted(locations) if one.committed_size_bytes is None]
-        return self.file.index is not None and not self._listed.are_listed(unconfirmed)
+        return not self._listed.are_listed(unconfirmed)
 
     def valid(
         self,

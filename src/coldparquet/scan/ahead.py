@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
+from coldparquet.catalog.partition import metadata_of_entry
 from coldparquet.options import MIB
 from coldparquet.plan.budget import has_budget
 from coldparquet.plan.model import MetadataRequest
 from coldparquet.records import replace
 from coldparquet.scan.admission import archived_object
-from coldparquet.scan.metadata import consider_listing, metadata_if_current
+from coldparquet.scan.metadata import consider_listing
+from coldparquet.scan.model import KnownPartition
 from coldparquet.scan.requests import data_request
 from coldparquet.storage.log import metadata_requests
 
@@ -26,12 +28,14 @@ if TYPE_CHECKING:
 
     from coldparquet.catalog.partition import Partition
     from coldparquet.plan.model import PlannedRequest, SkippedPartition
-    from coldparquet.ranges import ByteRange
+    from coldparquet.ranges import ByteRange, SuffixRange
     from coldparquet.scan.evidence import Evidence
     from coldparquet.scan.metadata import FoundMetadata
-    from coldparquet.scan.model import KnownPartition, PlannedScan, Question
+    from coldparquet.scan.model import PlannedScan, Question
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.requests import FetchedRange, RangeRequest
+
+AnyRange: TypeAlias = "ByteRange | SuffixRange"
 
 _MOST_BYTES_AHEAD = 16 * MIB
 """Of a longer read a round trip is a small part, and its bytes are fetched as its memory allows."""
@@ -44,16 +48,16 @@ class ReadsAhead:
     """The requests of a stream for data that were sent before its plan was confirmed. The stream owns them."""
 
     def __init__(self) -> None:
-        self._tasks: dict[tuple[str, ByteRange], asyncio.Task[FetchedRange]] = {}
-        self._received_bytes: dict[tuple[str, ByteRange], int] = {}
+        self._tasks: dict[tuple[str, AnyRange], asyncio.Task[FetchedRange]] = {}
+        self._received_bytes: dict[tuple[str, AnyRange], int] = {}
         """By request that has left: bytes of its answer, 0 before that."""
         self.length_bytes = 0
         """Of all answers."""
 
-    def send(self, store: ObjectStore, request: RangeRequest, byte_range: ByteRange) -> None:
+    def send(self, store: ObjectStore, request: RangeRequest) -> None:
         """Send a request."""
-        self.length_bytes += byte_range.length_bytes
-        self._tasks[request.path, byte_range] = asyncio.create_task(self._get(store, request, byte_range))
+        self.length_bytes += request.byte_range.length_bytes
+        self._tasks[request.path, request.byte_range] = asyncio.create_task(self._get(store, request))
 
     def take(self, request: PlannedRequest) -> asyncio.Task[FetchedRange] | None:
         """Return the answer to a request, which is the caller's from then on; None if it was not sent."""
@@ -76,8 +80,8 @@ class ReadsAhead:
             if (path, byte_range) in self._received_bytes
         ]
 
-    async def _get(self, store: ObjectStore, request: RangeRequest, byte_range: ByteRange) -> FetchedRange:
-        key = request.path, byte_range
+    async def _get(self, store: ObjectStore, request: RangeRequest) -> FetchedRange:
+        key = request.path, request.byte_range
         self._received_bytes[key] = 0  # a task that is cancelled before it runs sends nothing
         answer = await store.get(request)
         self._received_bytes[key] = len(answer.data)
@@ -108,10 +112,16 @@ class PlanAhead:
         kept: Its partitions.
         make: Makes the plan.
         reads: Takes the requests for data that are sent ahead; None sends none.
+        requests: Takes what it sent, but for what the plan itself tells.
     """
 
     def __init__(
-        self, question: Question, kept: Sequence[Partition], make: PlanWithMetadata, reads: ReadsAhead | None
+        self,
+        question: Question,
+        kept: Sequence[Partition],
+        make: PlanWithMetadata,
+        reads: ReadsAhead | None,
+        requests: list[MetadataRequest],
     ) -> None:
         self._question = question
         self._kept = kept
@@ -120,8 +130,7 @@ class PlanAhead:
         self._known: list[KnownPartition] | None = None
         self._confirmed = asyncio.Event()
         self._making: asyncio.Task[MadePlan | None] | None = None
-        self.requests: list[MetadataRequest] = []
-        """Requests that it sent, but for those that the plan tells."""
+        self._requests = requests
 
     def start(self) -> None:
         """Begin to plan, if there is time for it, and it will be like a plan made later.
@@ -153,7 +162,7 @@ class PlanAhead:
             self._making.cancel()
             await asyncio.gather(self._making, return_exceptions=True)
         if self._reads is not None:
-            self.requests += await self._reads.cancel()
+            self._requests += await self._reads.cancel()
 
     def _is_made_of(self, found: FoundMetadata) -> bool:
         known = self._known
@@ -166,11 +175,11 @@ class PlanAhead:
         )
 
     async def _plan(self) -> MadePlan | None:
-        with metadata_requests(self.requests):
-            self._known = await metadata_if_current(self._question, self._kept)
+        with metadata_requests(self._requests):
+            self._known = await _metadata_if_current(self._question, self._kept)
         if self._known is None:
             return None
-        made = await self._make(self._known, self._confirmed, self.requests)
+        made = await self._make(self._known, self._confirmed, self._requests)
         if self._reads is not None and self._may_read_ahead(made.planned):
             await self._read_ahead(self._reads, self._known, made.planned)
         return made
@@ -192,25 +201,46 @@ class PlanAhead:
         first_read = {read.partition_index: rank for rank, read in reversed(list(enumerate(plan.row_groups)))}
         for request in plan.requests:
             etag = etags[request.path]
-            if request.stage != 1 or etag is None or await store.holds(request.path, request.byte_range):
-                continue
+            is_new = request.stage == 1 and etag is not None and not await store.holds(request.path, request.byte_range)
             if self._confirmed.is_set():
                 return
+            if not is_new:
+                continue
             rank = first_read[request.partition_index]
             asked = data_request(plan.row_groups[rank].data, request, rank=rank, may_be_kept=may_be_kept)
-            reads.send(store, replace(asked, if_match=etag, pins_version=False), request.byte_range)
+            reads.send(store, replace(asked, if_match=etag, pins_version=False))
 
 
 def _is_to_be_confirmed(question: Question, kept: Sequence[Partition]) -> bool:
     """Tell whether reading the metadata waits for HEADs or a listing though it may be at hand. No request."""
     snapshot = question.snapshot
+    # The newest partition, read when the table was opened, may show that the table was rewritten since packing.
+    if snapshot.catalogue.is_contradicted_by(snapshot.partitions[-1].location):
+        return False
     headed = consider_listing(question, kept)
     unread = [partition.location for partition in kept if partition.snapshot is None]
-    waits = snapshot.catalogue.waits_for_listing(unread) or not all(
+    return snapshot.catalogue.waits_for_listing(unread) or not all(
         snapshot.versions.was_asked_for(partition.data_path) for partition in headed
     )
-    # The newest partition, read when the table was opened, may show that the table was rewritten since packing.
-    return waits and not snapshot.catalogue.is_contradicted_by(snapshot.partitions[-1].location)
+
+
+async def _metadata_if_current(question: Question, kept: Sequence[Partition]) -> list[KnownPartition] | None:
+    """Return the metadata of partitions as it is if no entry of the catalogue is stale; None where some is not at hand.
+
+    Requests: those of :meth:`coldparquet.catalog.catalogue.Catalogue.entries`.
+    """
+    catalogue = question.snapshot.catalogue
+    # Partitions that are unchanged since an earlier state have the catalogue of that state.
+    unread = [partition.location for partition in kept if partition.catalogue is catalogue]
+    entries = await catalogue.entries(catalogue.wanted(unread))
+    found = []
+    for partition in kept:
+        entry = entries.get(partition.name)
+        metadata = partition.known_metadata or (None if entry is None else metadata_of_entry(entry))
+        if metadata is None:
+            return None
+        found.append(KnownPartition(partition=partition, metadata=metadata, requests=()))
+    return found
 
 
 def _have_same_sidecar(one: KnownPartition, other: KnownPartition) -> bool:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct, field
 
 from coldparquet.catalog.hive_keys import stated_day_ns
-from coldparquet.catalog.partition import WRITTEN_AFTER_SIDECAR, metadata_of_entry, read_packed
+from coldparquet.catalog.partition import WRITTEN_AFTER_SIDECAR, read_packed
 from coldparquet.catalog.table_files import DATA_FILE
 from coldparquet.concurrency import both, gather_or_cancel
 from coldparquet.errors import ArchivedObjectError, FormatError, NotFoundError, ObjectChangedError
@@ -254,25 +254,6 @@ def consider_listing(question: Question, window: Sequence[Partition]) -> list[Pa
     directories = [partition.directory_path for partition in in_parquet]
     question.snapshot.listed_objects.consider(directories, saved_requests=saved_requests)
     return headed
-
-
-async def metadata_if_current(question: Question, kept: Sequence[Partition]) -> list[KnownPartition] | None:
-    """Return the metadata of partitions as it is if no entry of the catalogue is stale; None where some is not at hand.
-
-    Requests: those of :meth:`coldparquet.catalog.catalogue.Catalogue.entries`.
-    """
-    catalogue = question.snapshot.catalogue
-    # Partitions that are unchanged since an earlier state have the catalogue of that state.
-    unread = [partition.location for partition in kept if partition.catalogue is catalogue]
-    entries = await catalogue.entries(catalogue.wanted(unread))
-    found = []
-    for partition in kept:
-        entry = entries.get(partition.name)
-        metadata = partition.known_metadata or (None if entry is None else metadata_of_entry(entry))
-        if metadata is None:
-            return None
-        found.append(KnownPartition(partition=partition, metadata=metadata, requests=()))
-    return found
 
 
 async def _after_the_archive(

@@ -93,9 +93,9 @@ async def plan_question(question: Question, executor: Executor, *, reads: ReadsA
     while HEADs or a listing are awaited, see :class:`coldparquet.scan.ahead.PlanAhead`; they are those of the plan.
     """
     kept, pruned = prune_partitions(question)
-    ahead = PlanAhead(question, kept, partial(_plan_with, question, executor), reads)
-    ahead.start()
     of_all: list[MetadataRequest] = []
+    ahead = PlanAhead(question, kept, partial(_plan_with, question, executor), reads, of_all)
+    ahead.start()
     try:
         found, (symbols, symbol_requests) = await both(read_metadata(question, kept), look_up_symbols(question))
         question = replace(question, symbols=symbols)
@@ -112,7 +112,7 @@ async def plan_question(question: Question, executor: Executor, *, reads: ReadsA
     of_partitions = [request for known in found.known for request in known.requests if request not in before]
     of_evidence = [request for evidence in made.gathered for request in evidence.requests]
     partitions = tuple(with_storage_class(question, read) for read in planned.plan.partitions)
-    requests = (*ahead.requests, *found.heads, *symbol_requests, *of_all, *of_evidence)
+    requests = (*of_all, *found.heads, *symbol_requests, *of_evidence)
     plan = replace(
         planned.plan,
         partitions=partitions,
