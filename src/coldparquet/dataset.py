@@ -18,8 +18,9 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from coldparquet.concurrency import background
+from coldparquet.decode.result_text import for_polars, without_views
 from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
-from coldparquet.expressions.predicate import ARROW, DUCKDB, Translation, expression_for_arrow, translate
+from coldparquet.expressions.predicate import ARROW, DUCKDB, POLARS, Translation, expression_for_arrow, translate
 from coldparquet.expressions.tree import UnknownTreeError, columns_of, read_tree
 from coldparquet.plan.columns import unknown_column
 from coldparquet.records import replace
@@ -51,17 +52,22 @@ class EngineTable:
 
     def __init__(self, table: Table, dialect: Dialect = ARROW, *, wide_decimals_as_text: bool = False) -> None:
         self.table = table
+        self._options = for_polars(table.options) if dialect is POLARS else without_views(table.options)
         self._dialect = dialect
         self._wide_decimals_as_text = wide_decimals_as_text
 
     @property
     def schema(self) -> pa.Schema:
         """Columns and types of the engine."""
-        return self.seen(self.table.schema)
+        return self.seen(self.table.computable_schema)
 
     def translate(self, expression: pc.Expression | None) -> Translation:
         """Translate a filter of the engine. Of decimals as text only IS NULL means the same."""
-        return Translation(None) if expression is None else translate(expression, self.table.schema, self._dialect)
+        return (
+            Translation(None)
+            if expression is None
+            else translate(expression, self.table.computable_schema, self._dialect)
+        )
 
     def for_arrow(self, expression: pc.Expression) -> pc.Expression:
         """Return what pyarrow has to filter by, in place of the engine."""
@@ -76,10 +82,7 @@ class EngineTable:
         batch_rows: int | None = None,
     ) -> Scan:
         """Ask a question; see :meth:`coldparquet.table.Table.scan`."""
-        scan = self.table.scan(columns, predicate, limit=limit)
-        if batch_rows is None:
-            return scan
-        options = replace(scan.question.options, batch_rows=max(1, batch_rows))
+        options = self._options if batch_rows is None else replace(self._options, batch_rows=max(1, batch_rows))
         return self.table.scan(columns, predicate, limit=limit, options=options)
 
     def batches(self, scan: Scan, *, slow_start: bool = True) -> Iterator[pa.RecordBatch]:

@@ -13,8 +13,9 @@ import pyarrow as pa
 from coldparquet.catalog.caches import TableCaches
 from coldparquet.catalog.snapshot import SnapshotReader
 from coldparquet.concurrency import TableThreads
-from coldparquet.decode.arrow import TextAs, arrow_field
+from coldparquet.decode.arrow import TextAs, arrow_field, arrow_schema
 from coldparquet.decode.columns import decode_for_the_first_time
+from coldparquet.decode.result_text import without_views
 from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.expressions.predicate import exact_predicate
 from coldparquet.expressions.tree import is_arrow_expression
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from coldparquet.catalog.table_formats import LiveFiles
     from coldparquet.expressions.where import Where
     from coldparquet.options import ReadOptions, StoreOptions
-    from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.predicate import Predicate
     from coldparquet.storage.base import ObjectStore
     from coldparquet.storage.log import RequestRecord
@@ -114,11 +114,17 @@ class Table(ShownInNotebooks):
         They come from the table's ``_meta`` or, where there is none, from its newest partition, from all in its index, or from all that were named;
         ``ReadOptions.columns_from`` makes it all that there are.
         """
-        text, fields = TextAs.of(self._options), []
-        for column in self._snapshot.columns:
-            with suppress(UnsupportedError):
-                fields.append(arrow_field(column.name, column.readable_type, text=text))
-        return pa.schema(fields)
+        return self._schema(self._options)
+
+    @property
+    def computable_schema(self) -> pa.Schema:
+        """The schema with strings in place of views, for those who apply Arrow's functions to the rows."""
+        return self._schema(without_views(self._options))
+
+    @property
+    def options(self) -> ReadOptions:
+        """How the table is read, unless a scan says otherwise."""
+        return self._options
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
@@ -198,7 +204,7 @@ class Table(ShownInNotebooks):
         return Scan(
             question=question,
             executor=self._executor,
-            schema=_arrow_schema(chosen, TextAs.of(options)),
+            schema=arrow_schema(chosen, options),
         )
 
     async def refresh(self) -> bool:
@@ -223,6 +229,13 @@ class Table(ShownInNotebooks):
             return True
         return not (now.files.continues(before.files) and before.files.continues(now.files))
 
+    def _schema(self, options: ReadOptions) -> pa.Schema:
+        text, fields = TextAs.of(options), []
+        for column in self._snapshot.columns:
+            with suppress(UnsupportedError):
+                fields.append(arrow_field(column.name, column.readable_type, text=text))
+        return pa.schema(fields)
+
     def _fields(self, predicate: Predicate) -> dict[str, BoundField]:
         """Offer a predicate the columns that it names, which must be readable; where one is unknown, all that are readable."""
         named = set(predicate.columns())
@@ -233,10 +246,6 @@ class Table(ShownInNotebooks):
             column.name: BoundField(name=column.name, index=column.index, type=column.readable_type)
             for column in offered
         }
-
-
-def _arrow_schema(columns: Iterable[TableColumn], text: TextAs) -> pa.Schema:
-    return pa.schema([arrow_field(column.name, column.readable_type, text=text) for column in columns])
 
 
 async def open_now(  # noqa: PLR0913 - what an Opening was given

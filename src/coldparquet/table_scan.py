@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from coldparquet.archive.restore import cost_of_restores
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.decode.arrow import concatenate
+from coldparquet.decode.arrow import arrow_schema, concatenate
+from coldparquet.decode.result_text import for_polars, without_views
 from coldparquet.errors import ArchivedObjectError, InvalidInputError, UnsupportedError
 from coldparquet.lazy_names import ShownInNotebooks
 from coldparquet.plan.budget import Budget, has_budget
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from coldparquet.archive.objects import ArchivedObject
     from coldparquet.archive.restore import RestoreProgress, RestoreTicket
-    from coldparquet.options import RestoreTerms
+    from coldparquet.options import ReadOptions, RestoreTerms
     from coldparquet.pieces.read import ScanPieces
     from coldparquet.plan.columns import TableColumn
     from coldparquet.plan.model import ReadPlan
@@ -239,11 +240,15 @@ class Scan(ShownInNotebooks):
         Raises:
             UnsupportedError: ``progress`` is true, and rich is not installed (kind ``MissingPackage``).
         """
+        return self._stream(self.question.options, slow_start=slow_start, progress=progress)
+
+    def _stream(self, options: ReadOptions, *, slow_start: bool, progress: bool) -> BatchStream:
+        """Stream the rows. The options may differ from those of the question in the form of text."""
         if progress and find_spec("rich") is None:
             raise UnsupportedError("progress=True needs the package rich: pip install rich", kind="MissingPackage")
         ahead = None if slow_start else ReadsAhead()
         return BatchStream(
-            partial(self._admitted, ahead),
+            partial(self._admitted, ahead, options),
             ahead=ahead,
             store=self.question.snapshot.store,
             executor=self.executor,
@@ -297,9 +302,7 @@ class Scan(ShownInNotebooks):
             progress: Whether to show how much has been fetched, see :meth:`batches`; None for yes where a person waits, in
                 a notebook or an interactive session on a terminal, and rich is installed.
         """
-        async with self.batches(progress=_is_watched() if progress is None else progress) as stream:
-            batches = [batch async for batch in stream]
-        return await asyncio.get_running_loop().run_in_executor(self.executor, concatenate, batches, self.schema)
+        return await self._rows(self.question.options, progress=progress)
 
     async def to_pandas(self, /, *, progress: bool | None = None, **keywords: Any) -> pd.DataFrame:
         """Read all rows into a pandas data frame. Requests: those of the plan.
@@ -327,7 +330,15 @@ class Scan(ShownInNotebooks):
         _require("polars")
         import polars as pl  # noqa: PLC0415 - Polars is the caller's choice, not a dependency
 
-        return pl.DataFrame(await self.to_arrow(progress=progress))
+        return pl.DataFrame(await self._rows(for_polars(self.question.options), progress=progress))
+
+    async def _rows(self, options: ReadOptions, *, progress: bool | None) -> pa.Table:
+        """Read all rows. The options may differ from those of the question in the form of text."""
+        is_shown = _is_watched() if progress is None else progress
+        async with self._stream(options, slow_start=False, progress=is_shown) as stream:
+            batches = [batch async for batch in stream]
+        schema = arrow_schema(self.question.output_columns, options)
+        return await asyncio.get_running_loop().run_in_executor(self.executor, concatenate, batches, schema)
 
     async def head(self, n: int) -> pa.Table:
         """Read the first rows, in table order. Requests: those of a scan with this limit."""
@@ -569,8 +580,9 @@ class Scan(ShownInNotebooks):
                 raise
             return tuple(objects), None
 
-    async def _admitted(self, ahead: ReadsAhead | None) -> RowPlan:
-        return await admit(await self._planned.get(ahead=ahead))
+    async def _admitted(self, ahead: ReadsAhead | None, options: ReadOptions) -> RowPlan:
+        planned = await admit(await self._planned.get(ahead=ahead))
+        return replace(planned, question=replace(planned.question, options=options))
 
     async def _extremes(self, name: str, wanted: tuple[Extreme, ...]) -> list[Any]:
         """Find the wanted extremes, each as an Arrow scalar."""
@@ -591,7 +603,8 @@ class Scan(ShownInNotebooks):
     ) -> Result:
         """Answer with a budget of its own, which all waves of the answer share."""
         with self._activity(method).whole():
-            return await find(replace(self.question, budget=Budget()), self.executor, *arguments, **options)
+            question = replace(self.question, budget=Budget(), options=without_views(self.question.options))
+            return await find(question, self.executor, *arguments, **options)
 
     def _activity(self, method: str) -> ScanActivity:
         question = self.question

@@ -40,6 +40,7 @@ def bench_and_report(
     rounds: int,
     is_small: bool,
     data_directory: str | None,
+    before_directory: str | None,
     pictures_directory: str | None,
     output: str | None,
     as_json: bool,
@@ -48,6 +49,7 @@ def bench_and_report(
     chosen = _chosen(names)
     if pictures_directory is not None:
         require_matplotlib()
+    before = None if before_directory is None else _checkout(Path(before_directory))
     results: dict[str, Results] = {}
     index_runs: list[IndexRun] = []
     benchmarks = chosen_benchmarks(chosen, questions, is_small=is_small)
@@ -67,7 +69,7 @@ def bench_and_report(
                 elif isinstance(benchmark, SmallFiles):
                     index_runs += run_small_files(benchmark, rounds=rounds, directory=directory, on_run=show)
                 else:
-                    results |= run(benchmark, rounds=rounds, directory=directory, on_reader=show)
+                    results |= run(benchmark, rounds=rounds, directory=directory, before=before, on_reader=show)
             progress.advance(task)
     measured = as_data(results, index_runs)
     if output is not None:
@@ -78,6 +80,15 @@ def bench_and_report(
         print_json(measured)
     else:
         sys.stdout.write(_text(results, index_runs))
+
+
+def _checkout(directory: Path) -> Path:
+    if not (directory / "src" / "coldparquet_bench").is_dir():
+        raise typer.BadParameter(
+            f"{directory} has no src/coldparquet_bench; give a checkout of another version, as 'git worktree add' makes it",
+            param_hint="--before",
+        )
+    return directory
 
 
 def _run_in_spark(

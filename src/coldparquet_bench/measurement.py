@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import compileall
 import gc
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -34,6 +36,8 @@ from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreProcess, Se
 BUCKET = "bench"
 COLD_STORE = ColdStoreOptions(first_byte_s=0.030, bandwidth_bytes_per_s=90e6)
 OURS = "coldparquet"
+BEFORE = f"{OURS}, before"
+"""Another version of this library."""
 
 _BLOCK_BYTES = 1024 * 1024
 """Read at once, so that large files do not fill the memory."""
@@ -171,15 +175,32 @@ Results: TypeAlias = Mapping[str, Result]
 
 
 def run(
-    benchmark: Benchmark, *, rounds: int, directory: Path, on_reader: Callable[[str], None] | None = None
+    benchmark: Benchmark,
+    *,
+    rounds: int,
+    directory: Path,
+    before: Path | None = None,
+    on_reader: Callable[[str], None] | None = None,
 ) -> dict[str, Results]:
-    """Measure every reader in ``rounds`` processes, in turn, and check that all give the same answer."""
+    """Measure every reader in ``rounds`` processes, in turn, and check that all give the same answer.
+
+    ``before`` is a checkout of another version of this library, which reads what this one has made, as one more reader.
+    """
     root = asyncio.run(made_data(directory, benchmark.data, benchmark.make_data))
+    _compile_all(Path(__file__).parents[1])
+    if before is not None:
+        _compile_all(before / "src")
     with ColdStoreProcess(root, benchmark.store) as server:
         return {
-            question: _ask(benchmark, question, server.endpoint_url, rounds, on_reader)
+            question: _ask(benchmark, question, server.endpoint_url, rounds, before, on_reader)
             for question in benchmark.questions
         }
+
+
+def _compile_all(source: Path) -> None:
+    """Leave bytecode as installing a package does: otherwise, a reader's first process would compile what it imports."""
+    for package in ("coldparquet", "coldparquet_bench"):
+        compileall.compile_dir(source / package, quiet=2)
 
 
 async def made_data(directory: Path, data: str, make_data: MakeData) -> Path:
@@ -204,26 +225,40 @@ def _read_all(root: Path) -> None:
                     pass
 
 
-def _ask(
-    benchmark: Benchmark, question: str, endpoint_url: str, rounds: int, on_reader: Callable[[str], None] | None
+def _ask(  # noqa: PLR0917 - one question, and how to measure it
+    benchmark: Benchmark,
+    question: str,
+    endpoint_url: str,
+    rounds: int,
+    before: Path | None,
+    on_reader: Callable[[str], None] | None,
 ) -> Results:
-    measured: dict[str, list[dict[str, Any]]] = {name: [] for name in benchmark.questions[question]}
+    names = list(benchmark.questions[question])
+    if before is not None and OURS in names:
+        names.insert(names.index(OURS) + 1, BEFORE)
+    measured: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for _ in range(rounds):
         for name, of_reader in measured.items():
             if on_reader is not None:
                 on_reader(name)
-            of_reader.append(_measure_in_child(benchmark.module, question, name, endpoint_url))
+            if name == BEFORE:
+                of_reader.append(_measure_in_child(benchmark.module, question, OURS, endpoint_url, checkout=before))
+            else:
+                of_reader.append(_measure_in_child(benchmark.module, question, name, endpoint_url))
     answers = {name: of_reader[0]["answer"] for name, of_reader in measured.items()}
     if len(set(map(str, answers.values()))) != 1:
         raise InternalError(f"{question}: the readers disagree: {answers}")
     return {name: result_of(of_reader, benchmark.store) for name, of_reader in measured.items()}
 
 
-def _measure_in_child(module: str, question: str, name: str, endpoint_url: str) -> dict[str, Any]:
+def _measure_in_child(
+    module: str, question: str, name: str, endpoint_url: str, *, checkout: Path | None = None
+) -> dict[str, Any]:
+    environment = os.environ if checkout is None else {**os.environ, "PYTHONPATH": str((checkout / "src").resolve())}
     command = [sys.executable, "-m", module, "--question", question, "--reader", name, "--endpoint-url", endpoint_url]
     stolen = StolenTime()
     child = subprocess.run(  # noqa: S603 - our own interpreter, and names of our own
-        command, stdout=subprocess.PIPE, text=True, check=True, timeout=_CHILD_TIMEOUT_S
+        command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=_CHILD_TIMEOUT_S
     )
     return {**json.loads(child.stdout.splitlines()[-1]), "stolen_fraction": stolen.fraction}
 

@@ -10,7 +10,7 @@ from statistics import quantiles
 from typing import TYPE_CHECKING, Any
 
 from coldparquet_bench.goals import W9
-from coldparquet_bench.measurement import OURS
+from coldparquet_bench.measurement import BEFORE, OURS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +43,8 @@ def table(results: Results) -> str:
     ]
     if any(name.startswith(OURS) for name in results) and any(not name.startswith(OURS) for name in results):
         lines += ["", *(_ratios(name, results) for name in results if name.startswith(OURS))]
+    if BEFORE in results:
+        lines += ["", _ratios_to_before(results[OURS], results[BEFORE])]
     stolen = max((result.stolen_fraction or 0.0 for result in results.values()), default=0.0)
     if stolen >= _NOTEWORTHY_STOLEN_FRACTION:
         lines += ["", f"**The host gave {stolen:.0%} of the processors to other machines meanwhile: measure again.**"]
@@ -110,6 +112,23 @@ def _ratios(ours: str, results: Results) -> str:
     if own.limit_s:
         parts.append(f"first call {results[ours].first_s / own.limit_s:.2f}x of its own floor")
     return f"{ours}, of the best peer: {', '.join(parts)}"
+
+
+def _ratios_to_before(now: Result, before: Result) -> str:
+    parts = [
+        f"{what} {cost_now / cost_before:.2f}x"
+        for what, cost_now, cost_before in (
+            ("first call", now.first_s, before.first_s),
+            ("CPU", now.first_processor_s, before.first_processor_s),
+            ("requests", now.first.requests, before.first.requests),
+            ("bytes", now.first.megabytes, before.first.megabytes),
+            ("warm call", now.warm_s, before.warm_s),
+            ("CPU", now.warm_processor_s, before.warm_processor_s),
+            ("peak RSS", now.peak_memory_mb, before.peak_memory_mb),
+        )
+        if cost_now is not None and cost_before
+    ]
+    return f"{OURS}, of what it was before: {', '.join(parts)}"
 
 
 def _ms(seconds: float | None) -> str:

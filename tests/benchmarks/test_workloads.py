@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -24,12 +25,13 @@ from coldparquet_bench import (
     year_of_trades,
 )
 from coldparquet_bench.command import chosen_benchmarks
-from coldparquet_bench.measurement import BUCKET, OURS, Benchmark, run
+from coldparquet_bench.measurement import BEFORE, BUCKET, OURS, Benchmark, run
 from coldparquet_bench.report import percentiles, report
 from coldparquet_bench.spark_measurement import SparkBenchmark
 from coldparquet_bench.trades import day_name
 from coldparquet_bench.workloads import WORKLOADS
 from coldparquet_testing.simulator.faults import FaultRule
+from tests.support.pages import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.benchmark]
 
@@ -185,6 +187,24 @@ def test_the_command_prints_tables_and_draws_pictures(tmp_path: Path) -> None:
         drawn = (tmp_path / "pictures" / f"three-of-1-000-columns-{scheme}.svg").read_text()
         assert "Three of 1,000 columns" in drawn
         assert (tmp_path / "redrawn" / f"three-of-1-000-columns-{scheme}.svg").read_text() == drawn
+
+
+def test_another_version_is_measured_in_the_same_run(tmp_path: Path) -> None:
+    before = tmp_path / "before"
+    for package in ("coldparquet", "coldparquet_bench", "coldparquet_testing"):
+        shutil.copytree(ROOT / "src" / package, before / "src" / package)
+    arguments = ["bench", "day", "--question", "W4", "--small", "--rounds", "1", "--data", str(tmp_path / "data")]
+    arguments += ["--before", str(before)]
+    printed = CliRunner().invoke(app, arguments).stdout
+    assert f"| {BEFORE} |" in printed
+    assert "coldparquet, of what it was before: first call " in printed
+    assert "requests 1.00x, bytes 1.00x" in printed
+
+    counting = before / "src" / "coldparquet_bench" / "readers.py"
+    counting.write_text(counting.read_text().replace("rows += batch.num_rows", "rows += 1 + batch.num_rows"))
+    outcome = CliRunner().invoke(app, arguments)
+    assert outcome.exit_code != 0
+    assert "the readers disagree" in outcome.stderr, "it is the code of that version that is measured"
 
 
 def test_the_command_indexes_small_files(tmp_path: Path) -> None:

@@ -77,3 +77,6 @@ def test_benchmarks_are_chosen_before_anything_is_measured(run: Run, monkeypatch
     undrawn = run("bench", "day", "--pictures", "pictures")
     assert undrawn.exit_code == 1
     assert "pictures need matplotlib" in undrawn.stderr
+    nothing = run("bench", "day", "--before", "no-checkout")
+    assert nothing.exit_code == 2
+    assert "no-checkout has no src/coldparquet_bench; give a checkout" in plain(nothing.stderr)

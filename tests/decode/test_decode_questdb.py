@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.decode.arrow import SymbolsAs, TextAs, concatenate, copied, expanded_table, to_batches
+from coldparquet.decode.arrow import SymbolsAs, TextAs, concatenate, copied, to_batches
 from coldparquet.decode.row_group import decode_row_group
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.sidecar_layout import PhysicalType
@@ -406,15 +406,3 @@ def test_no_batches_give_an_empty_table_of_the_schema() -> None:
     table = concatenate([], schema)
     assert table.num_rows == 0
     assert table.schema == schema
-
-
-def test_text_is_expanded_in_chunks_that_fit() -> None:
-    values = ["a" * 30, None, "b", "c" * 100, "", "b"] * 4
-    encoded: Any = pa.array(values).dictionary_encode()
-    table = pa.table({"n": range(24), "text": encoded, "kept": encoded})
-    found = expanded_table(table, {"text", "n"}, most_bytes=64)
-    assert found.schema.types == [pa.int64(), pa.string(), encoded.type]
-    assert found.to_pydict() == table.to_pydict()
-    assert found.column("text").num_chunks > 4
-    assert expanded_table(table.slice(0, 0), {"text"}).schema.field("text").type == pa.string()
-    assert expanded_table(found, {"text"}) is found

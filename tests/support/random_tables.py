@@ -206,7 +206,7 @@ async def _index(random: Random, store: MemoryStore) -> str:
 
 
 def assert_identical(found: pa.Table, expected: pa.Table) -> None:
-    """Equal names, types but for dictionaries, and bits: NaN equals NaN, and -0.0 is not 0.0."""
+    """Equal names, types but for dictionaries and views, and bits: NaN equals NaN, and -0.0 is not 0.0."""
     assert found.schema.names == expected.schema.names
     assert found.num_rows == expected.num_rows, f"{found.num_rows} rows instead of {expected.num_rows}"
     for name in expected.schema.names:
@@ -227,6 +227,8 @@ def _bits(column: Any) -> Any:
         array = array.storage
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
+    if pa.types.is_string_view(array.type):
+        array = array.cast(pa.string())
     if pa.types.is_map(array.type):
         entries = pa.StructArray.from_arrays([_bits(array.keys), _bits(array.items)], ["key", "value"])
         return pa.ListArray.from_arrays(array.offsets, entries, mask=pc.is_null(array))
@@ -320,7 +322,7 @@ def random_options(random: Random) -> cp.ReadOptions:
         decode_threads=choose((None, 1)),
         batch_rows=choose((1, 13, 100, 65_536)),
         symbols=choose(("dictionary", "string")),
-        strings=choose(("dictionary", "string")),
+        strings=choose(("dictionary", "string", "view")),
         statistics=random.random() < 0.8,
         make_constant_columns=random.random() < 0.7,
         bloom_filters=random.random() < 0.7,

@@ -167,6 +167,12 @@ def bench(
     data: Annotated[
         str | None, typer.Option(metavar="DIRECTORY", help="Keep the data there, up to 3 GB, for the next run.")
     ] = None,
+    before: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIRECTORY", help="Measure another version of this library, too: the checkout of it that is there."
+        ),
+    ] = None,
     pictures: Annotated[str | None, typer.Option(metavar="DIRECTORY", help="Draw the results there, as SVG.")] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Results as JSON.")] = None,
     redraw: Annotated[
@@ -193,6 +199,7 @@ def bench(
             rounds=rounds,
             is_small=small,
             data_directory=data,
+            before_directory=before,
             pictures_directory=pictures,
             output=output,
             as_json=as_json,

@@ -1,8 +1,5 @@
 """Makes Arrow types, fields, arrays and batches for a table's columns.
 
-Decoded text whose rows repeat few long strings is dictionary-encoded even if plain strings are wanted: a page of a few
-KB can expand to GB. It becomes plain strings here, in batches no larger than the memory allows.
-
 Small arrays are made from numpy and bytes, and converted back, over shared memory. ``pyarrow.array``,
 ``pyarrow.scalar`` and ``to_numpy`` import pandas if it is installed, which takes half a second in the first read of a
 process. Building arrays from buffers does not.
@@ -26,10 +23,9 @@ from msgspec import Struct
 
 from coldparquet.decode.stored_types import type_of_schema
 from coldparquet.errors import FormatError, InternalError, UnsupportedError
-from coldparquet.options import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -44,8 +40,8 @@ if TYPE_CHECKING:
 SymbolsAs: TypeAlias = Literal["dictionary", "global", "string"]
 """SYMBOL columns: dictionary-encoded as stored, with one dictionary for the whole result, or plain strings."""
 
-StringsAs: TypeAlias = Literal["dictionary", "string"]
-"""Other text columns: dictionary-encoded, or plain strings."""
+StringsAs: TypeAlias = Literal["dictionary", "string", "view"]
+"""Other text columns: dictionary-encoded, plain strings, or views of strings."""
 
 QUESTDB_TYPE_KEY = b"questdb.type"
 """Field metadata: the type as ``SHOW COLUMNS`` prints it."""
@@ -53,9 +49,12 @@ QUESTDB_TYPE_KEY = b"questdb.type"
 DICTIONARY_TYPE: Any = pa.dictionary(pa.int32(), pa.string())
 """Arrow type of text that stays dictionary-encoded."""
 
+VIEW_TYPE: Any = pa.string_view()
+"""Arrow type of text as views."""
+
 
 class TextAs(Struct, frozen=True, kw_only=True):
-    """Which text columns become dictionary arrays, and which plain strings."""
+    """Which text columns become dictionary arrays, which plain strings, and which views."""
 
     symbols: SymbolsAs
     strings: StringsAs
@@ -71,6 +70,8 @@ PLAIN_TEXT = TextAs(symbols="string", strings="string")
 
 TEXT_AS_STORED = TextAs(symbols="dictionary", strings="string")
 """SYMBOL as dictionaries, which is how QuestDB always stores it, and other text as plain strings."""
+
+_STRING_TYPES: dict[str, pa.DataType] = {"dictionary": DICTIONARY_TYPE, "string": pa.string(), "view": VIEW_TYPE}
 
 _PLAIN_TYPES: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
@@ -102,6 +103,12 @@ def arrow_field(name: str, column_type: ColumnType, *, text: TextAs) -> pa.Field
     return pa.field(name, type_, metadata={QUESTDB_TYPE_KEY: column_type.name.encode()})
 
 
+def arrow_schema(columns: Iterable[TableColumn], options: ReadOptions) -> pa.Schema:
+    """Return the fields of columns in results."""
+    text = TextAs.of(options)
+    return pa.schema([arrow_field(column.name, column.readable_type, text=text) for column in columns])
+
+
 def arrow_type(column_type: ColumnType, *, text: TextAs) -> pa.DataType:
     """Return the Arrow type of a column. Arrays are lists of lists whose items have Arrow's default field names."""
     return _arrow_type(column_type.arrow, text)
@@ -114,7 +121,7 @@ def _arrow_type(kind: ArrowKind, text: TextAs) -> pa.DataType:  # noqa: C901, PL
         case "dictionary":
             return pa.string() if text.symbols == "string" else DICTIONARY_TYPE
         case "string":
-            return pa.string() if text.strings == "string" else DICTIONARY_TYPE
+            return _STRING_TYPES[text.strings]
         case name if name in _PLAIN_TYPES:
             return _PLAIN_TYPES[name]
         case "timestamp":
@@ -225,11 +232,6 @@ def only_where(values: Values, holds: Values) -> Values:
     return compute.if_else(holds, values, pa.nulls(1, values.type)[0])
 
 
-def most_expanded_bytes(memory_limit_bytes: int) -> int:
-    """Return how much text may be plain strings at once; larger text stays dictionary-encoded until delivery."""
-    return max(memory_limit_bytes // 8, 4 * MIB)
-
-
 def to_batches(table: pa.Table, *, batch_rows: int) -> list[pa.RecordBatch]:
     """Split a table without copying, and without releasing the GIL, which pyarrow does for each batch."""
     columns = table.columns
@@ -238,74 +240,6 @@ def to_batches(table: pa.Table, *, batch_rows: int) -> list[pa.RecordBatch]:
     arrays: list[Any] = [column.chunk(0) for column in columns]
     whole = pa.RecordBatch.from_arrays(arrays, schema=table.schema)
     return [whole.slice(start, batch_rows) for start in range(0, whole.num_rows, batch_rows)]
-
-
-def plain_columns(columns: Iterable[TableColumn], text: TextAs) -> frozenset[str]:
-    """Return the names of columns that are not dictionary-encoded in results."""
-    types = {column.name: arrow_type(column.readable_type, text=text) for column in columns}
-    return frozenset(name for name, type_ in types.items() if not pa.types.is_dictionary(type_))
-
-
-def columns_to_expand(schema: pa.Schema, plain: Collection[str]) -> list[int]:
-    """Return the positions of dictionary-encoded columns that must become plain strings: those named in ``plain``."""
-    return [place for place, field in enumerate(schema) if field.type == DICTIONARY_TYPE and field.name in plain]
-
-
-def expanded_if_small(table: pa.Table, plain: Collection[str], most_bytes: int) -> pa.Table:
-    """Convert dictionary-encoded text of the columns ``plain`` to plain strings, except columns that could be larger."""
-    for place in columns_to_expand(table.schema, plain):
-        encoded: Any = table.column(place).combine_chunks()  # pyarrow decodes dictionaries in chunks of 65,536 rows
-        longest_bytes = compute.max(compute.binary_length(encoded.dictionary)).as_py() or 0
-        if len(encoded) * longest_bytes <= most_bytes:
-            field = table.schema.field(place).with_type(pa.string())
-            table = table.set_column(place, field, encoded.cast(pa.string()))
-    return table
-
-
-def first_expanded(
-    batch: pa.RecordBatch, places: Sequence[int], most_bytes: int
-) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-    """Take as many rows of a batch as fit, at least one, and convert their text to plain strings."""
-    row_bytes = _expanded_row_bytes(batch, places)
-    rows = max(int(row_bytes.cumsum().searchsorted(most_bytes, side="right")), 1)
-    first: Any = batch.slice(0, rows)
-    for place in places:
-        field = first.schema.field(place)
-        first = first.set_column(place, field.with_type(pa.string()), first.column(place).cast(pa.string()))
-    return first, batch.slice(rows) if rows < batch.num_rows else None
-
-
-def text_bytes(table: pa.Table, plain: Collection[str]) -> int:
-    """Return the size, as plain strings, of dictionary-encoded text in the columns ``plain``."""
-    places = columns_to_expand(table.schema, plain)
-    return sum(int(_expanded_row_bytes(batch, places).sum()) for batch in table.to_batches())
-
-
-def _expanded_row_bytes(batch: pa.RecordBatch, places: Sequence[int]) -> npt.NDArray[np.int64]:
-    row_bytes = np.zeros(batch.num_rows, dtype=np.int64)
-    for place in places:
-        array: Any = batch.column(place)
-        lengths = numbers_to_numpy(compute.binary_length(array.dictionary), np.int32)
-        indices = numbers_to_numpy(array.indices.fill_null(len(lengths)), np.int32)
-        row_bytes += np.append(lengths, np.int32(0))[indices]
-    return row_bytes
-
-
-def expanded_table(table: pa.Table, plain: Collection[str], *, most_bytes: int = 1024 * MIB) -> pa.Table:
-    """Convert dictionary-encoded text of the columns ``plain`` to plain strings, in chunks of at most 2 GiB."""
-    places = columns_to_expand(table.schema, plain)
-    if not places:
-        return table
-    batches: list[pa.RecordBatch] = []
-    for batch in table.to_batches():
-        left: pa.RecordBatch | None = batch
-        while left is not None:
-            first, left = first_expanded(left, places, most_bytes)
-            batches.append(first)
-    schema = table.schema
-    for place in places:
-        schema = schema.set(place, schema.field(place).with_type(pa.string()))
-    return pa.Table.from_batches(batches, schema)
 
 
 def copied(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldparquet.decode.arrow import DICTIONARY_TYPE, arrow_type, mask_to_arrow, most_expanded_bytes
+from coldparquet.decode.arrow import DICTIONARY_TYPE, arrow_type, mask_to_arrow
 from coldparquet.decode.dictionaries import (
     SEPARABLE_CODECS,
     decode_dictionary_chunk,
@@ -43,6 +43,7 @@ from coldparquet.decode.expansion import (
 )
 from coldparquet.decode.filter import filter_rows
 from coldparquet.decode.parquet_reader import ChunkLabel, read_columns
+from coldparquet.decode.result_text import most_expanded_bytes
 from coldparquet.decode.virtual_file import CODECS, leaf_of, one_column_file
 from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.format.page_headers import FetchedPages, PageType, count_values, first_page, iterate_pages

@@ -11,7 +11,6 @@ from coldparquet.decode.arrow import (
     arrow_type,
     check_values,
     decode_raw_arrays,
-    expanded_table,
     missing_values,
     repeated_value,
     rows_without_columns,
@@ -20,6 +19,7 @@ from coldparquet.decode.arrow import (
 from coldparquet.decode.columns import FetchedColumns
 from coldparquet.decode.conversion import convert_values
 from coldparquet.decode.parquet_reader import ChunkLabel, read_columns
+from coldparquet.decode.result_text import expanded_table
 from coldparquet.decode.stored_types import widened
 from coldparquet.decode.virtual_file import leaf_of, one_column_file
 from coldparquet.errors import InternalError

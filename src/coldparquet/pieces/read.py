@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-import pyarrow as pa
-
 from coldparquet.catalog.caches import NO_CACHES
 from coldparquet.catalog.table_files import CommittedRowsStore, CommittedState
 from coldparquet.concurrency import TableThreads, background
-from coldparquet.decode.arrow import TextAs, arrow_field, text_to_arrow
+from coldparquet.decode.arrow import arrow_schema, text_to_arrow
 from coldparquet.errors import InvalidInputError
 from coldparquet.options import StoreOptions, checked_store_options
 from coldparquet.pieces.checks import check_content, check_paths, refuses_nonsense
@@ -38,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
+
+    import pyarrow as pa
 
     from coldparquet.pieces.frame import PieceContent, PieceNumbers
     from coldparquet.plan.model import Read
@@ -203,11 +203,8 @@ def plan_piece(content: PieceContent) -> RowPlan:
 
 def schema_of(content: PieceContent) -> pa.Schema:
     """Return columns and Arrow types of a piece's rows."""
-    text = TextAs.of(content.options)
     with refuses_nonsense():
-        return pa.schema(
-            [arrow_field(column.name, column.readable_type, text=text) for column in content.output_columns]
-        )
+        return arrow_schema(content.output_columns, content.options)
 
 
 def _described(content: PieceContent) -> Iterator[PartitionRead]:

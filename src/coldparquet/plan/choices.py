@@ -37,6 +37,9 @@ _VALUE_BYTES = {
 _KEY_BYTES = 4
 """A key of a dictionary, or the offset of a text or list."""
 
+_VIEW_BYTES = 16
+"""A view of a text."""
+
 _EXPANSION = 3
 """Decoded text and arrays take about this many times the bytes of their compressed pages."""
 
@@ -64,11 +67,13 @@ def _row_bytes(
     if name == "fixed_size_binary":
         return column_type.arrow.width
     compressed_bytes = _compressed_row_bytes(table, column, row_groups)
-    if _stays_dictionary(column_type, options):
+    form = _form_of_text(column_type, options)
+    if form == "dictionary":
         return _KEY_BYTES + compressed_bytes
     # A dictionary hides the length of texts; bounds show it.
     bound_bytes = _LONGEST_BOUNDS.of(table, column)[row_groups]
-    return _KEY_BYTES + np.maximum(_EXPANSION * compressed_bytes, bound_bytes)
+    text_bytes = np.maximum(_EXPANSION * compressed_bytes, bound_bytes)
+    return text_bytes + (_VIEW_BYTES if form == "view" else _KEY_BYTES)
 
 
 def made_row_bytes(column_type: ColumnType, value: bytes | None) -> int:
@@ -96,9 +101,15 @@ def _compressed_row_bytes(table: RowGroupTable, column: int, row_groups: IntArra
     return compressed_bytes
 
 
-def _stays_dictionary(column_type: ColumnType, options: ReadOptions) -> bool:
-    wanted = options.symbols if column_type.arrow.name == "dictionary" else options.strings
-    return column_type.arrow.name in ("dictionary", "string") and wanted != "string"
+def _form_of_text(column_type: ColumnType, options: ReadOptions) -> str:
+    """Return ``dictionary``, ``string`` or ``view``; ``string`` for other types."""
+    match column_type.arrow.name:
+        case "dictionary":
+            return "string" if options.symbols == "string" else "dictionary"
+        case "string":
+            return options.strings
+        case _:
+            return "string"
 
 
 _LEAST_GAIN = 0.1

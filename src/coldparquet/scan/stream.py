@@ -18,18 +18,16 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from weakref import WeakSet
 
 from coldparquet.concurrency import background
-from coldparquet.decode.arrow import (
-    TextAs,
+from coldparquet.decode.arrow import copied, to_batches
+from coldparquet.decode.expansion import check_expanded_size
+from coldparquet.decode.result_text import (
+    ResultText,
     columns_to_expand,
-    copied,
     expanded_table,
     first_expanded,
     most_expanded_bytes,
-    plain_columns,
     text_bytes,
-    to_batches,
 )
-from coldparquet.decode.expansion import check_expanded_size
 from coldparquet.errors import FormatError, InvalidInputError
 from coldparquet.options import MIB
 from coldparquet.plan.reads import join_small_reads
@@ -195,7 +193,7 @@ class BatchStream:
                     return None
                 self._batches.extend(to_batches(rows, batch_rows=self._planned.question.options.batch_rows))
                 self._rows_in_hand = rows.num_rows
-                self._encoded = columns_to_expand(rows.schema, self._means.plain)
+                self._encoded = columns_to_expand(rows.schema, self._means.text.plain)
             if self._encoded:
                 most_bytes = most_expanded_bytes(self._planned.question.options.memory_limit_bytes)
                 batch, left = await self._means.in_thread(first_expanded, self._batches[0], self._encoded, most_bytes)
@@ -215,10 +213,10 @@ class BatchStream:
         """
         async with self._consuming:
             rows = await self._next_rows()
-            if rows is None or not columns_to_expand(rows.schema, self._means.plain):
+            if rows is None or not columns_to_expand(rows.schema, self._means.text.plain):
                 return rows
             most_bytes = self._planned.question.options.memory_limit_bytes
-            return await self._means.in_thread(_expanded_within, rows, self._means.plain, most_bytes)
+            return await self._means.in_thread(_expanded_within, rows, self._means.text.plain, most_bytes)
 
     async def aclose(self) -> None:
         """Cancel everything in flight, wait until it has ended, and release all memory."""
@@ -248,7 +246,7 @@ class BatchStream:
                 planned_bytes=plan.bytes_fetched if self._reads_all_ahead and not self._slow_start else None,
             ),
             plan=plan,
-            plain=plain_columns(question.output_columns, TextAs.of(options)),
+            text=ResultText.of(question.output_columns, options),
             ahead=self._ahead,
         )
         self._dictionaries = shared_dictionaries(question)

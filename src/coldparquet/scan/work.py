@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 from msgspec import Struct, field
 
-from coldparquet.decode.arrow import TextAs, arrow_field, expanded_if_small, most_expanded_bytes
+from coldparquet.decode.arrow import arrow_schema
 from coldparquet.decode.dictionaries import shorten_dictionaries
 from coldparquet.decode.filter import filter_rows, surviving_rows
 from coldparquet.decode.read import decode_read, decoded_bytes
+from coldparquet.decode.result_text import ResultText, expanded_if_small, most_expanded_bytes, with_views
 from coldparquet.errors import InternalError, NotFoundError
 from coldparquet.plan.budget import has_budget
 from coldparquet.plan.reads import narrow_read
@@ -73,11 +74,10 @@ class ReadStages(Struct, frozen=True, kw_only=True):
     """What is decoded first: all columns, or the predicate's columns and what is decoded with them."""
     deferred_columns: tuple[TableColumn, ...]
     """Columns of the result decoded only for the remaining rows; none if all are decoded at once."""
-    plain: frozenset[str]
-    """Columns of the result that are not dictionary-encoded."""
+    text: ResultText
 
     @classmethod
-    def of(cls, read: Read, question: RowQuestion, late_coalescing: Coalescing, plain: frozenset[str]) -> ReadStages:
+    def of(cls, read: Read, question: RowQuestion, late_coalescing: Coalescing, text: ResultText) -> ReadStages:
         """Divide the columns of a read between the two stages."""
         later = () if read.deferred is None else read.deferred.columns
         deferred = tuple(column for column in question.output_columns if read.data.places[column.index] in later)
@@ -88,7 +88,7 @@ class ReadStages(Struct, frozen=True, kw_only=True):
             late_coalescing=late_coalescing,
             first_columns=tuple(column for column in needed if column not in deferred),
             deferred_columns=deferred,
-            plain=plain,
+            text=text,
         )
 
     def decode(self, arriving: ArrivingRead) -> Decoded:
@@ -159,23 +159,19 @@ class ReadStages(Struct, frozen=True, kw_only=True):
         return Decoded(rows=joined, decoded_bytes=max(decoded_bytes, rows.get_total_buffer_size()))
 
     def _delivered(self, rows: pa.Table) -> pa.Table:
-        """Give text the form of the result: plain strings if they are not too large, or dictionaries of used values.
+        """Give text the form of the result: plain strings if they are not too large, views, or dictionaries of used values.
 
         Until here text stays dictionary-encoded: filters and checks see each string once, not in every row.
         Dictionaries that all row groups share are left whole.
         """
         options = self.question.options
-        rows = expanded_if_small(rows, self.plain, most_expanded_bytes(options.memory_limit_bytes))
+        rows = expanded_if_small(rows, self.text.plain, most_expanded_bytes(options.memory_limit_bytes))
         is_shared = options.symbols == "global"
         untouched = {column.name for column in symbol_columns(self.question)} if is_shared else set()
-        return shorten_dictionaries(rows, untouched=untouched)
+        return with_views(shorten_dictionaries(rows, untouched=untouched), self.text.views)
 
     def _no_rows(self) -> pa.Table:
-        text = TextAs.of(self.question.options)
-        columns = self.question.output_columns
-        return pa.schema(
-            [arrow_field(column.name, column.readable_type, text=text) for column in columns]
-        ).empty_table()
+        return arrow_schema(self.question.output_columns, self.question.options).empty_table()
 
 
 _RELEASE_EVERY_SHARE = 1 / 4
@@ -228,8 +224,8 @@ class StreamMeans(Struct, frozen=True, kw_only=True, eq=False):
     """The plan in execution."""
     keeping: KeptShare
     """Which answers the caches may keep."""
-    plain: frozenset[str]
-    """Columns of the result that are not dictionary-encoded, even if decoding has left them so."""
+    text: ResultText
+    """The form of text in the result, even if decoding has left it dictionary-encoded."""
     ahead: ReadsAhead | None
     """Requests that were sent before the plan was confirmed."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -299,7 +295,7 @@ class RowGroupWork:
         self.has_begun = False
         self.is_dropped = False
         self._stages = ReadStages.of(
-            read, means.question, means.plan.late_coalescings[read.partition_index], means.plain
+            read, means.question, means.plan.late_coalescings[read.partition_index], means.text
         )
         self._means = means
         self._tasks: list[asyncio.Task[None]] = []

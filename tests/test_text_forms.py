@@ -1,18 +1,21 @@
-"""Text that stays dictionary-encoded from page to Arrow is the same text, and hands over as what it is."""
+"""Text is the same text as plain strings, dictionaries and views, and hands over as what it is."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -24,6 +27,7 @@ from coldparquet.decode.dictionaries import SharedDictionaries
 from coldparquet.errors import FormatError
 from coldparquet.format.native import parse_symbol_offsets, parse_symbols
 from coldparquet.format.txn import parse_txn
+from coldparquet.records import replace
 from coldparquet.storage.memory import MemoryStore
 from tests.support.questdb_tables import GOLDEN, assert_same_rows, copy_parquet_partitions, expected_rows
 
@@ -31,6 +35,7 @@ TABLES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
 SYMBOLS = GOLDEN / "symbols" / "table"
 SYMBOL_NAMES = ["many", "few", "ix", "nocache"]
 AS_DICTIONARIES = cp.ReadOptions(symbols="dictionary", strings="dictionary")
+AS_VIEWS = cp.ReadOptions(strings="view")
 GLOBAL = cp.ReadOptions(symbols="global", batch_rows=100)
 
 
@@ -174,7 +179,7 @@ def write_parquet(path: Path, values: list[str | None], **options: Any) -> None:
     pq.write_table(table, path, **options)
 
 
-words = st.sampled_from(["", "a", "b", "ab", "Köln"])
+words = st.sampled_from(["", "a", "b", "ab", "Köln", "of 12 bytes.", "of more than 12 bytes"])
 questions = st.sampled_from(
     [
         "text = 'a'",
@@ -223,9 +228,12 @@ def test_questions_have_the_same_answer_as_plain_text(  # noqa: PLR0917 - what a
 
     never_encoded, plain = asyncio.run(ask(without)), asyncio.run(ask(path))
     encoded = asyncio.run(ask(path, AS_DICTIONARIES))
+    viewed = asyncio.run(ask(path, AS_VIEWS))
     assert encoded.schema.field("text").type == DICTIONARY_TYPE
+    assert viewed.schema.field("text").type == pa.string_view()
+    viewed.validate(full=True)
     assert plain.schema.field("text").type == never_encoded.schema.field("text").type == pa.string()
-    assert encoded.to_pylist() == plain.to_pylist() == never_encoded.to_pylist()
+    assert viewed.to_pylist() == encoded.to_pylist() == plain.to_pylist() == never_encoded.to_pylist()
 
 
 async def test_plain_strings_of_a_row_group_are_one_batch(tmp_path: Path) -> None:
@@ -255,7 +263,100 @@ async def test_few_rows_do_not_keep_a_large_dictionary(tmp_path: Path) -> None:
     assert [batch.column("text").to_pylist() for batch in batches] == [["value 3", "value 7", "value 3"], ["value 7"]]
 
 
+@pytest.mark.parametrize("name", TABLES)
+async def test_views_of_genuine_tables_are_the_text_of_questdb(name: str) -> None:
+    async with (
+        cp.open_table(GOLDEN / name / "table") as table,
+        cp.open_table(GOLDEN / name / "table", options=AS_VIEWS) as viewed,
+    ):
+        plain, rows = await table.scan().to_arrow(), await viewed.scan().to_arrow()
+        assert rows.schema == viewed.schema
+    rows.validate(full=True)
+    strings, views = {pa.string()}, {pa.string_view()}
+    assert {field.name for field in rows.schema if field.type in views} == {
+        field.name for field in plain.schema if field.type in strings
+    }
+    assert rows.cast(plain.schema).equals(plain)
+
+
+async def test_views_of_few_rows_do_not_keep_a_large_dictionary(tmp_path: Path) -> None:
+    values: list[str | None] = [f"a long value, number {number % 5000}" for number in range(20_000)]
+    write_parquet(tmp_path / "data.parquet", values, row_group_size=10_000)
+    batches = await batches_of(tmp_path / "data.parquet", ["text"], AS_VIEWS, "n in (3, 7, 5003, 15007)")
+    assert [batch.column("text").to_pylist() for batch in batches] == [
+        ["a long value, number 3", "a long value, number 7", "a long value, number 3"],
+        ["a long value, number 7"],
+    ]
+    assert all(batch.get_total_buffer_size() < 500 for batch in batches)
+
+
+async def test_views_of_text_that_is_large_as_strings_take_no_more_than_its_dictionary(tmp_path: Path) -> None:
+    """Plain strings of it would be cut into batches of an eighth of the memory limit."""
+    values: list[str | None] = [f"{number % 2}" * 100_000 for number in range(1000)]
+    write_parquet(tmp_path / "data.parquet", values)
+    [batch] = await batches_of(tmp_path / "data.parquet", ["text"], AS_VIEWS)
+    assert batch.column("text").to_pylist() == values
+    assert batch.get_total_buffer_size() < 300_000
+
+
 VALUES: list[str | None] = ["b", "", None, "a", "b", "c", None, ""]
+
+
+class TestViewsAreTakenWhereStringsAre:
+    """pyarrow neither filters nor takes nor compares them; answers and engines do, and get plain strings first."""
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        for day in (1, 2):
+            (tmp_path / "table" / f"2024-03-0{day}").mkdir(parents=True)
+            ts = pa.array(
+                [datetime(2024, 3, day, hour, tzinfo=UTC) for hour in range(len(VALUES))], pa.timestamp("us", "UTC")
+            )
+            rows = pa.table({"ts": ts, "text": VALUES, "n": range(len(VALUES))})
+            pq.write_table(
+                rows, tmp_path / "table" / f"2024-03-0{day}" / "data.parquet", sorting_columns=[pq.SortingColumn(0)]
+            )
+        return tmp_path / "table"
+
+    @pytest.mark.parametrize(
+        "ask",
+        [
+            lambda scan: scan.tail(3),
+            lambda scan: scan.tail(0),
+            lambda scan: scan.top_k(5),
+            lambda scan: scan.latest_by("text"),
+            lambda scan: scan.head(3),
+            lambda scan: scan.to_arrow(),
+        ],
+    )
+    @pytest.mark.parametrize("where", [None, "text > 'a'", "n > 100", pc.field("text") == "b"])
+    def test_answers(self, path: Path, ask: Callable[[Any], pa.Table], where: Any) -> None:
+        options = cp.ReadOptions(timestamp="ts")
+        with cp.sync.open_table(path, options=options) as table:
+            plain = ask(table.scan(where=where))
+        with cp.sync.open_table(path, options=replace(options, strings="view")) as table:
+            found = ask(table.scan(where=where))
+            assert found.schema == table.schema
+            assert table.scan(where=where).count() == len(table.scan(where=where).to_arrow())
+        assert found.schema.field("text").type == pa.string_view()
+        assert found.cast(plain.schema).equals(plain)
+
+    def test_datasets_have_plain_strings(self, path: Path) -> None:
+        expression = pc.field("text") == pc.utf8_lower(pc.scalar("B"))  # pyarrow filters by what has no translation
+        with cp.sync.open_table(path, options=AS_VIEWS) as table:
+            dataset = table.to_pyarrow_dataset()
+            assert dataset.schema.field("text").type == pa.string()
+            assert dataset.to_table(["n"], filter=expression)["n"].to_pylist() == [0, 4, 0, 4]
+            assert dataset.to_table().schema == dataset.schema
+
+    async def test_pieces(self, path: Path) -> None:
+        async with cp.open_table(path, options=AS_VIEWS) as table:
+            pieces = await table.scan(["text"]).pieces(2)
+            batches = []
+        for piece in pieces.pieces:
+            async with cp.pieces.read_piece(piece) as stream:
+                batches += [batch async for batch in stream]
+        assert pa.Table.from_batches(batches, pieces.schema)["text"].to_pylist() == VALUES * 2
 
 
 class TestHandOver:
@@ -275,6 +376,39 @@ class TestHandOver:
             frame = partition.scan(["text"]).to_polars()
         assert frame.schema["text"] == pl.Categorical
         assert frame["text"].to_list() == VALUES
+
+    @pytest.mark.parametrize("strings", ["string", "view"])
+    def test_polars_gets_views_as_they_are(self, path: Path, strings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        taken: list[Any] = []
+        made = pl.DataFrame
+
+        def frame_of(rows: pa.Table) -> pl.DataFrame:
+            taken.append(rows.schema.field("text").type)
+            return made(rows)
+
+        monkeypatch.setattr(pl, "DataFrame", frame_of)
+        with cp.sync.open_partition(path, options=cp.ReadOptions(strings=strings)) as partition:
+            scan = partition.scan(["text"])
+            frame = scan.to_polars()
+            assert scan.schema.field("text").type == (pa.string() if strings == "string" else pa.string_view())
+        assert taken == [pa.string_view()]
+        assert frame.schema["text"] == pl.String
+        assert frame["text"].to_list() == VALUES
+
+    @pytest.mark.parametrize("where", [None, "b"])
+    def test_lazy_frames_of_views(self, path: Path, where: str | None) -> None:
+        with cp.sync.open_partition(path, options=AS_VIEWS) as partition:
+            frame = partition.lazy()
+            frame = frame if where is None else frame.filter(pl.col("text") == where)
+            found = frame.collect()
+        assert found.schema["text"] == pl.String
+        assert found["text"].to_list() == [value for value in VALUES if where in {None, value}]
+
+    def test_pandas_and_duckdb_take_views(self, path: Path) -> None:
+        with cp.sync.open_partition(path, options=AS_VIEWS) as partition:
+            frame, rows = partition.scan(["text"]).to_pandas(), partition.scan(["text"]).to_arrow()
+        assert [None if pd.isna(value) else value for value in frame["text"]] == VALUES
+        assert duckdb.from_arrow(rows).filter("text = 'b'").aggregate("count(*)").fetchall() == [(2,)]
 
     def test_a_stream_of_the_c_interface_has_the_same_rows(self, path: Path) -> None:
         """Each row group with its own dictionary, as Arrow's stream interface allows."""
