@@ -189,12 +189,13 @@ def test_the_command_prints_tables_and_draws_pictures(tmp_path: Path) -> None:
         assert (tmp_path / "redrawn" / f"three-of-1-000-columns-{scheme}.svg").read_text() == drawn
 
 
-def test_another_version_is_measured_in_the_same_run(tmp_path: Path) -> None:
+def test_another_version_is_measured_in_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coldparquet_bench.readers.find_spec", lambda _name: None)  # without the peers
     before = tmp_path / "before"
     for package in ("coldparquet", "coldparquet_bench", "coldparquet_testing"):
         shutil.copytree(ROOT / "src" / package, before / "src" / package)
-    arguments = ["bench", "day", "--question", "W4", "--small", "--rounds", "1", "--data", str(tmp_path / "data")]
-    arguments += ["--before", str(before)]
+    arguments = ["bench", "day", "--question", "W4", "--small", "--rounds", "1"]
+    arguments += ["--data", str(tmp_path / "data"), "--before", str(before)]
     printed = CliRunner().invoke(app, arguments).stdout
     assert f"| {BEFORE} |" in printed
     assert "coldparquet, of what it was before: first call " in printed
