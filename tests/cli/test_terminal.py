@@ -109,7 +109,7 @@ def table(tmp_path: Path) -> Path:
         ["count"],
         ["index", "--dry-run"],
         ["index"],
-        ["index", "--pages", "--force"],
+        ["index", "--force"],
         ["verify"],
         ["verify", "--deep"],
         ["compact", "--dry-run"],

@@ -30,8 +30,8 @@ class Mode(StrEnum):
     """From what a file is planned."""
 
     FOOTER = "no sidecar"
-    SIDECAR = "index"
-    PAGES = "index --pages"
+    SIDECAR = "index --no-pages"
+    PAGES = "index"
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,9 +155,6 @@ def index(
     context: typer.Context,
     lakes: Lakes,
     *,
-    pages: Annotated[  # the former way to ask for what is the default now
-        bool, typer.Option("--pages", hidden=True, help="Write _pages.")
-    ] = False,
     no_pages: Annotated[
         bool,
         typer.Option(
@@ -201,8 +198,6 @@ def index(
         coldparquet index s3://lake/trades
         coldparquet index s3://theirs/trades --index s3://mine/indexes/trades
     """
-    if no_pages and pages:
-        raise typer.BadParameter("it contradicts --no-pages", param_hint="--pages")
     if no_catalogue and pack:
         raise typer.BadParameter("it contradicts --no-catalogue", param_hint="--pack")
     job = {
