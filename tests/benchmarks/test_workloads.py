@@ -174,7 +174,8 @@ def test_faults_change_no_answer(tmp_path: Path) -> None:
     assert 503 in {request.status for request in with_faults.first.log}
 
 
-def test_the_command_prints_tables_and_draws_pictures(tmp_path: Path) -> None:
+def test_the_command_prints_tables_and_draws_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coldparquet_bench.readers.find_spec", lambda name: name == "polars")  # one peer is enough
     arguments = ["bench", "wide", "--question", "W7", "--small", "--rounds", "1", "--data", str(tmp_path / "data")]
     arguments += ["--pictures", str(tmp_path / "pictures"), "--output", str(tmp_path / "results.json")]
     printed = CliRunner().invoke(app, arguments).stdout
