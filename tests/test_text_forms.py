@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 import coldparquet as cp
 from coldparquet.decode.arrow import DICTIONARY_TYPE
 from coldparquet.decode.dictionaries import SharedDictionaries
+from coldparquet.decode.result_text import text_to_views
 from coldparquet.errors import FormatError
 from coldparquet.format.native import parse_symbol_offsets, parse_symbols
 from coldparquet.format.txn import parse_txn
@@ -236,13 +238,14 @@ def test_questions_have_the_same_answer_as_plain_text(  # noqa: PLR0917 - what a
     assert viewed.to_pylist() == encoded.to_pylist() == plain.to_pylist() == never_encoded.to_pylist()
 
 
-async def test_plain_strings_of_a_row_group_are_one_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strings", ["string", "view"])
+async def test_strings_of_a_row_group_are_one_batch(tmp_path: Path, strings: Any) -> None:
     """They are dictionary-encoded while they are decoded, which pyarrow does in parts of 65,536 rows."""
     values = [None if number % 9 == 0 else f"value {number % 7}" for number in range(70_000)]
     write_parquet(tmp_path / "data.parquet", values)
-    batches = await batches_of(tmp_path / "data.parquet", ["text"], cp.ReadOptions(batch_rows=100_000))
+    batches = await batches_of(tmp_path / "data.parquet", ["text"], cp.ReadOptions(batch_rows=100_000, strings=strings))
     assert [batch.num_rows for batch in batches] == [70_000]
-    assert batches[0].column("text").equals(pa.array(values))
+    assert batches[0].column("text").cast(pa.string()).equals(pa.array(values))
 
 
 async def test_invalid_text_in_a_dictionary_is_refused(tmp_path: Path) -> None:
@@ -282,12 +285,48 @@ async def test_views_of_genuine_tables_are_the_text_of_questdb(name: str) -> Non
 async def test_views_of_few_rows_do_not_keep_a_large_dictionary(tmp_path: Path) -> None:
     values: list[str | None] = [f"a long value, number {number % 5000}" for number in range(20_000)]
     write_parquet(tmp_path / "data.parquet", values, row_group_size=10_000)
-    batches = await batches_of(tmp_path / "data.parquet", ["text"], AS_VIEWS, "n in (3, 7, 5003, 15007)")
-    assert [batch.column("text").to_pylist() for batch in batches] == [
-        ["a long value, number 3", "a long value, number 7", "a long value, number 3"],
-        ["a long value, number 7"],
-    ]
-    assert all(batch.get_total_buffer_size() < 500 for batch in batches)
+    [batch] = await batches_of(tmp_path / "data.parquet", ["text"], AS_VIEWS, "n in (3, 7, 5003, 15007)")
+    assert batch.column("text").to_pylist() == [f"a long value, number {number}" for number in (3, 7, 3, 7)]
+    assert batch.get_total_buffer_size() < 500
+
+
+async def test_views_of_some_rows_do_not_keep_long_text_of_others(tmp_path: Path) -> None:
+    values: list[str | None] = [f"{number}" * 100_000 if number < 10 else "short" for number in range(1000)]
+    write_parquet(tmp_path / "data.parquet", values)
+    [batch] = await batches_of(tmp_path / "data.parquet", ["text"], AS_VIEWS, "text = 'short'")
+    assert batch.column("text").to_pylist() == ["short"] * 990
+    assert batch.get_total_buffer_size() < 20_000
+
+
+async def test_views_of_a_column_that_a_file_lacks_share_one_block(tmp_path: Path) -> None:
+    for name, columns in (("2024-03-01", ["n"]), ("2024-03-02", ["n", "text"])):
+        (tmp_path / name).mkdir()
+        rows = pa.table({"n": np.arange(500_000), "text": pa.nulls(500_000, pa.string())}).select(columns)
+        pq.write_table(rows, tmp_path / name / "data.parquet", row_group_size=500_000)
+    async with cp.open_table(tmp_path, options=replace(AS_VIEWS, columns_from="all")) as table:
+        rows = await table.scan(["text"]).to_arrow()
+    assert (rows.num_rows, rows["text"].null_count) == (1_000_000, 1_000_000)
+    assert rows["text"].chunk(0).get_total_buffer_size() <= 65_536 * 17
+    chunks: list[Any] = rows["text"].chunks[:5]
+    addresses = {chunk.buffers()[1].address for chunk in chunks}
+    assert len(addresses) == 1
+
+
+async def test_a_short_last_batch_of_views_does_not_keep_the_text_of_all_rows(tmp_path: Path) -> None:
+    values: list[str | None] = [f"a long value, number {number}" for number in range(21_000)]
+    write_parquet(tmp_path / "data.parquet", values, use_dictionary=False)
+    options = replace(AS_VIEWS, batch_rows=20_000)
+    whole, last = await batches_of(tmp_path / "data.parquet", ["text"], options)
+    assert whole.column("text").to_pylist() + last.column("text").to_pylist() == values
+    assert last.get_total_buffer_size() < 60_000
+
+
+async def test_a_short_last_batch_of_views_of_one_long_text_shares_it(tmp_path: Path) -> None:
+    values: list[str | None] = ["x" * 100_000] * 2100
+    write_parquet(tmp_path / "data.parquet", values)
+    _, last = await batches_of(tmp_path / "data.parquet", ["text"], replace(AS_VIEWS, batch_rows=2000))
+    assert last.column("text").to_pylist() == values[2000:]
+    assert last.get_total_buffer_size() < 200_000
 
 
 async def test_views_of_text_that_is_large_as_strings_take_no_more_than_its_dictionary(tmp_path: Path) -> None:
@@ -303,7 +342,7 @@ VALUES: list[str | None] = ["b", "", None, "a", "b", "c", None, ""]
 
 
 class TestViewsAreTakenWhereStringsAre:
-    """pyarrow neither filters nor takes nor compares them; answers and engines do, and get plain strings first."""
+    """pyarrow cannot filter them; answers and engines do, and get plain strings first."""
 
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
@@ -341,6 +380,33 @@ class TestViewsAreTakenWhereStringsAre:
         assert found.schema.field("text").type == pa.string_view()
         assert found.cast(plain.schema).equals(plain)
 
+    @pytest.mark.parametrize("where", [None, "text > 'a'", pc.field("text").isin(["b", ""])])
+    def test_numbers_about_text(self, path: Path, where: Any) -> None:
+        found = []
+        for strings in ("string", "view"):
+            options = cp.ReadOptions(timestamp="ts", strings=strings)
+            with cp.sync.open_table(path, options=options) as table:
+                scan = table.scan(where=where)
+                found.append((scan.count(), scan.min("text"), scan.max("text"), scan.null_count("text")))
+        assert found[0] == found[1]
+
+    def test_dask_gets_plain_strings(self, path: Path) -> None:
+        pytest.importorskip("dask.dataframe")
+        import coldparquet.dask  # noqa: PLC0415 - only where dask is installed
+
+        frame = coldparquet.dask.from_table(str(path), ["text", "n"], options=AS_VIEWS)
+        assert frame[frame["text"] == "b"]["n"].compute().tolist() == [0, 4, 0, 4]
+
+    @pytest.mark.parametrize("symbols", ["dictionary", "global", "string"])
+    async def test_beside_symbols(self, symbols: Any) -> None:
+        path = GOLDEN / "interval_day" / "table"
+        options = cp.ReadOptions(symbols=symbols)
+        async with cp.open_table(path, options=options) as table:
+            plain = await table.scan().to_arrow()
+        async with cp.open_table(path, options=replace(options, strings="view", batch_rows=7)) as table:
+            found = await table.scan().to_arrow()
+        assert found.cast(plain.schema).equals(plain)
+
     def test_datasets_have_plain_strings(self, path: Path) -> None:
         expression = pc.field("text") == pc.utf8_lower(pc.scalar("B"))  # pyarrow filters by what has no translation
         with cp.sync.open_table(path, options=AS_VIEWS) as table:
@@ -356,6 +422,7 @@ class TestViewsAreTakenWhereStringsAre:
         for piece in pieces.pieces:
             async with cp.pieces.read_piece(piece) as stream:
                 batches += [batch async for batch in stream]
+        assert all(batch.schema == pieces.schema for batch in batches)
         assert pa.Table.from_batches(batches, pieces.schema)["text"].to_pylist() == VALUES * 2
 
 
@@ -377,21 +444,22 @@ class TestHandOver:
         assert frame.schema["text"] == pl.Categorical
         assert frame["text"].to_list() == VALUES
 
-    @pytest.mark.parametrize("strings", ["string", "view"])
-    def test_polars_gets_views_as_they_are(self, path: Path, strings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        taken: list[Any] = []
-        made = pl.DataFrame
+    @pytest.mark.parametrize("ask", [lambda table: table.scan().to_polars(), lambda table: table.lazy().collect()])
+    def test_polars_gets_views_by_itself(
+        self, path: Path, ask: Callable[[cp.sync.Table], pl.DataFrame], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made: list[frozenset[str]] = []
 
-        def frame_of(rows: pa.Table) -> pl.DataFrame:
-            taken.append(rows.schema.field("text").type)
-            return made(rows)
+        def noted(table: pa.Table, names: frozenset[str]) -> pa.Table:
+            made.append(names)
+            return text_to_views(table, names)
 
-        monkeypatch.setattr(pl, "DataFrame", frame_of)
-        with cp.sync.open_partition(path, options=cp.ReadOptions(strings=strings)) as partition:
-            scan = partition.scan(["text"])
-            frame = scan.to_polars()
-            assert scan.schema.field("text").type == (pa.string() if strings == "string" else pa.string_view())
-        assert taken == [pa.string_view()]
+        monkeypatch.setattr("coldparquet.scan.work.text_to_views", noted)
+        with cp.sync.open_partition(path) as partition:
+            frame = ask(partition)
+            assert partition.scan(["text"]).to_arrow().schema.field("text").type == pa.string()
+        assert made[0] == {"text"}
+        assert made[-1] == set()
         assert frame.schema["text"] == pl.String
         assert frame["text"].to_list() == VALUES
 

@@ -78,7 +78,9 @@ def from_table(  # noqa: PLR0913 - those of open_table and of a scan
 
 
 def _plain(type_: Any) -> Any:
-    """Return the type of a column in pandas: each piece would have categories of its own."""
+    """Return the type of a column in pandas: each piece would have categories of its own, and views cannot be filtered."""
+    if pa.types.is_string_view(type_):
+        return pa.string()
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 

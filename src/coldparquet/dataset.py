@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from coldparquet.concurrency import background
-from coldparquet.decode.result_text import for_polars, without_views
+from coldparquet.decode.result_text import options_with_views, options_without_views
 from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.expressions.predicate import ARROW, DUCKDB, POLARS, Translation, expression_for_arrow, translate
 from coldparquet.expressions.tree import UnknownTreeError, columns_of, read_tree
@@ -52,22 +52,19 @@ class EngineTable:
 
     def __init__(self, table: Table, dialect: Dialect = ARROW, *, wide_decimals_as_text: bool = False) -> None:
         self.table = table
-        self._options = for_polars(table.options) if dialect is POLARS else without_views(table.options)
+        options = table.scan([]).question.options
+        self._options = options_with_views(options) if dialect is POLARS else options_without_views(options)
         self._dialect = dialect
         self._wide_decimals_as_text = wide_decimals_as_text
 
     @property
     def schema(self) -> pa.Schema:
         """Columns and types of the engine."""
-        return self.seen(self.table.computable_schema)
+        return self.seen(self.table.schema)
 
     def translate(self, expression: pc.Expression | None) -> Translation:
         """Translate a filter of the engine. Of decimals as text only IS NULL means the same."""
-        return (
-            Translation(None)
-            if expression is None
-            else translate(expression, self.table.computable_schema, self._dialect)
-        )
+        return Translation(None) if expression is None else translate(expression, self.table.schema, self._dialect)
 
     def for_arrow(self, expression: pc.Expression) -> pc.Expression:
         """Return what pyarrow has to filter by, in place of the engine."""
@@ -98,11 +95,12 @@ class EngineTable:
 
     def seen(self, schema: pa.Schema) -> pa.Schema:
         """Return columns with the types of the engine."""
-        if not self._wide_decimals_as_text:
-            return schema
-        return pa.schema(
-            [field.with_type(_known_type(field.type, has_no_half=self._dialect is DUCKDB)) for field in schema]
-        )
+        types = [field.type for field in schema]
+        if self._wide_decimals_as_text:
+            types = [_known_type(type_, has_no_half=self._dialect is DUCKDB) for type_ in types]
+        if self._dialect is not POLARS:  # pyarrow filters what an engine's filter leaves, and cannot filter views
+            types = [pa.string() if pa.types.is_string_view(type_) else type_ for type_ in types]
+        return pa.schema([field.with_type(type_) for field, type_ in zip(schema, types, strict=True)])
 
 
 def _known_type(type_: Any, *, has_no_half: bool) -> Any:

@@ -294,9 +294,11 @@ class ReadOptions:
 
     strings: Literal["dictionary", "string", "view"] = "string"
     """Arrow type of other text columns. ``dictionary`` keeps what the pages hold: each distinct value once per row
-    group. ``view`` is ``pyarrow.string_view()``: made in a quarter of the time of strings, and taken by Polars, DuckDB and
-    pandas. ``to_polars()`` and :mod:`coldparquet.polars` use it in place of ``string``, for Polars holds text in this form.
-    It is not the default because pyarrow 26 does not filter, take, sort or compare views."""
+    group. ``view`` is ``pyarrow.string_view()``, the form in which Polars holds text: ``to_polars()`` and
+    :mod:`coldparquet.polars` use it in place of ``string``. It is made in less time than strings, and pandas and DuckDB's
+    ``from_arrow`` take it. But pyarrow 26 cannot filter, take or sort views, nor write them as CSV, and writes the text of the
+    whole row group with each batch that it sends over IPC. So it is not the default, and datasets (DuckDB, Ray, Dask) have
+    strings."""
 
     columns_from: Literal["auto", "newest", "all"] = "auto"
     """Which partitions define the columns of a table without ``_meta`` when it is opened. ``all`` reads the metadata of all

@@ -15,7 +15,6 @@ from coldparquet.catalog.snapshot import SnapshotReader
 from coldparquet.concurrency import TableThreads
 from coldparquet.decode.arrow import TextAs, arrow_field, arrow_schema
 from coldparquet.decode.columns import decode_for_the_first_time
-from coldparquet.decode.result_text import without_views
 from coldparquet.errors import InvalidInputError, UnsupportedError
 from coldparquet.expressions.predicate import exact_predicate
 from coldparquet.expressions.tree import is_arrow_expression
@@ -114,17 +113,11 @@ class Table(ShownInNotebooks):
         They come from the table's ``_meta`` or, where there is none, from its newest partition, from all in its index, or from all that were named;
         ``ReadOptions.columns_from`` makes it all that there are.
         """
-        return self._schema(self._options)
-
-    @property
-    def computable_schema(self) -> pa.Schema:
-        """The schema with strings in place of views, for those who apply Arrow's functions to the rows."""
-        return self._schema(without_views(self._options))
-
-    @property
-    def options(self) -> ReadOptions:
-        """How the table is read, unless a scan says otherwise."""
-        return self._options
+        text, fields = TextAs.of(self._options), []
+        for column in self._snapshot.columns:
+            with suppress(UnsupportedError):
+                fields.append(arrow_field(column.name, column.readable_type, text=text))
+        return pa.schema(fields)
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
@@ -228,13 +221,6 @@ class Table(ShownInNotebooks):
         if before.files is None or now.files is None:
             return True
         return not (now.files.continues(before.files) and before.files.continues(now.files))
-
-    def _schema(self, options: ReadOptions) -> pa.Schema:
-        text, fields = TextAs.of(options), []
-        for column in self._snapshot.columns:
-            with suppress(UnsupportedError):
-                fields.append(arrow_field(column.name, column.readable_type, text=text))
-        return pa.schema(fields)
 
     def _fields(self, predicate: Predicate) -> dict[str, BoundField]:
         """Offer a predicate the columns that it names, which must be readable; where one is unknown, all that are readable."""

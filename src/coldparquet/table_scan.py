@@ -17,7 +17,7 @@ import pyarrow as pa
 from coldparquet.archive.restore import cost_of_restores
 from coldparquet.concurrency import gather_or_cancel
 from coldparquet.decode.arrow import arrow_schema, concatenate
-from coldparquet.decode.result_text import for_polars, without_views
+from coldparquet.decode.result_text import options_with_views, options_without_views
 from coldparquet.errors import ArchivedObjectError, InvalidInputError, UnsupportedError
 from coldparquet.lazy_names import ShownInNotebooks
 from coldparquet.plan.budget import Budget, has_budget
@@ -330,7 +330,7 @@ class Scan(ShownInNotebooks):
         _require("polars")
         import polars as pl  # noqa: PLC0415 - Polars is the caller's choice, not a dependency
 
-        return pl.DataFrame(await self._rows(for_polars(self.question.options), progress=progress))
+        return pl.DataFrame(await self._rows(options_with_views(self.question.options), progress=progress))
 
     async def _rows(self, options: ReadOptions, *, progress: bool | None) -> pa.Table:
         """Read all rows. The options may differ from those of the question in the form of text."""
@@ -603,7 +603,7 @@ class Scan(ShownInNotebooks):
     ) -> Result:
         """Answer with a budget of its own, which all waves of the answer share."""
         with self._activity(method).whole():
-            question = replace(self.question, budget=Budget(), options=without_views(self.question.options))
+            question = replace(self.question, budget=Budget(), options=options_without_views(self.question.options))
             return await find(question, self.executor, *arguments, **options)
 
     def _activity(self, method: str) -> ScanActivity:

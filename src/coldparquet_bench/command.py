@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,7 @@ from coldparquet.cli.output import print_json
 from coldparquet.errors import UnsupportedError
 from coldparquet.progress import error_console, progress_bar
 from coldparquet.records import replace
-from coldparquet_bench.measurement import run
+from coldparquet_bench.measurement import Benchmark, run
 from coldparquet_bench.pictures import draw, require_matplotlib
 from coldparquet_bench.report import as_data, percentiles, prices, report
 from coldparquet_bench.small_files import SmallFiles, index_table_of, run_small_files
@@ -24,9 +25,9 @@ from coldparquet_bench.spark_session import require_spark
 from coldparquet_bench.workloads import WORKLOADS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from coldparquet_bench.measurement import Benchmark, Results
+    from coldparquet_bench.measurement import Results
     from coldparquet_bench.small_files import IndexRun
     from coldparquet_bench.workloads import Workload
 
@@ -49,10 +50,10 @@ def bench_and_report(
     chosen = _chosen(names)
     if pictures_directory is not None:
         require_matplotlib()
-    before = None if before_directory is None else _checkout(Path(before_directory))
     results: dict[str, Results] = {}
     index_runs: list[IndexRun] = []
     benchmarks = chosen_benchmarks(chosen, questions, is_small=is_small)
+    before = None if before_directory is None else _checkout(Path(before_directory), chain.from_iterable(benchmarks))
     with ExitStack() as stack:
         directory = Path(data_directory or stack.enter_context(tempfile.TemporaryDirectory()))
         progress = stack.enter_context(progress_bar())
@@ -71,7 +72,7 @@ def bench_and_report(
                 else:
                     results |= run(benchmark, rounds=rounds, directory=directory, before=before, on_reader=show)
             progress.advance(task)
-    measured = as_data(results, index_runs)
+    measured = as_data(results, index_runs) | {"before": None if before is None else str(before)}
     if output is not None:
         Path(output).write_text(json.dumps(measured, indent=1), encoding="utf-8")
     if pictures_directory is not None:
@@ -82,12 +83,15 @@ def bench_and_report(
         sys.stdout.write(_text(results, index_runs))
 
 
-def _checkout(directory: Path) -> Path:
+def _checkout(directory: Path, benchmarks: Iterable[Benchmark | SmallFiles | SparkBenchmark]) -> Path:
+    """Return the checkout of another version, if it is one, and these benchmarks can measure it."""
     if not (directory / "src" / "coldparquet_bench").is_dir():
         raise typer.BadParameter(
             f"{directory} has no src/coldparquet_bench; give a checkout of another version, as 'git worktree add' makes it",
             param_hint="--before",
         )
+    if not all(isinstance(benchmark, Benchmark) for benchmark in benchmarks):
+        raise typer.BadParameter("spark and index measure this version alone: leave them out", param_hint="--before")
     return directory
 
 

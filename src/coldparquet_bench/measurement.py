@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from coldparquet.errors import InternalError
+from coldparquet.errors import InternalError, UnsupportedError
 from coldparquet.prices import PriceTable
 from coldparquet.records import replace
 from coldparquet.storage.log import round_trips
@@ -36,8 +36,8 @@ from coldparquet_testing.simulator import ColdStoreOptions, ColdStoreProcess, Se
 BUCKET = "bench"
 COLD_STORE = ColdStoreOptions(first_byte_s=0.030, bandwidth_bytes_per_s=90e6)
 OURS = "coldparquet"
-BEFORE = f"{OURS}, before"
-"""Another version of this library."""
+BEFORE = ", before"
+"""Follows the name of a reader of ours that another version of this library is."""
 
 _BLOCK_BYTES = 1024 * 1024
 """Read at once, so that large files do not fill the memory."""
@@ -184,7 +184,11 @@ def run(
 ) -> dict[str, Results]:
     """Measure every reader in ``rounds`` processes, in turn, and check that all give the same answer.
 
-    ``before`` is a checkout of another version of this library, which reads what this one has made, as one more reader.
+    ``before`` is a checkout of another version of this library. It reads what this one has made, as one more reader for each
+    of ours.
+
+    Raises:
+        UnsupportedError: That version does not know a question, or a reader.
     """
     root = asyncio.run(made_data(directory, benchmark.data, benchmark.make_data))
     _compile_all(Path(__file__).parents[1])
@@ -192,14 +196,14 @@ def run(
         _compile_all(before / "src")
     with ColdStoreProcess(root, benchmark.store) as server:
         return {
-            question: _ask(benchmark, question, server.endpoint_url, rounds, before, on_reader)
+            question: _ask(benchmark, question, server.endpoint_url, rounds=rounds, before=before, on_reader=on_reader)
             for question in benchmark.questions
         }
 
 
 def _compile_all(source: Path) -> None:
     """Leave bytecode as installing a package does: otherwise, a reader's first process would compile what it imports."""
-    for package in ("coldparquet", "coldparquet_bench"):
+    for package in ("coldparquet", "coldparquet_bench", "coldparquet_testing"):
         compileall.compile_dir(source / package, quiet=2)
 
 
@@ -225,26 +229,30 @@ def _read_all(root: Path) -> None:
                     pass
 
 
-def _ask(  # noqa: PLR0917 - one question, and how to measure it
+def _ask(
     benchmark: Benchmark,
     question: str,
     endpoint_url: str,
+    *,
     rounds: int,
     before: Path | None,
     on_reader: Callable[[str], None] | None,
 ) -> Results:
-    names = list(benchmark.questions[question])
-    if before is not None and OURS in names:
-        names.insert(names.index(OURS) + 1, BEFORE)
-    measured: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    measured: dict[str, list[dict[str, Any]]] = {}
+    for name in benchmark.questions[question]:
+        measured[name] = []
+        if before is not None and name.startswith(OURS):
+            measured[name + BEFORE] = []
     for _ in range(rounds):
         for name, of_reader in measured.items():
             if on_reader is not None:
                 on_reader(name)
-            if name == BEFORE:
-                of_reader.append(_measure_in_child(benchmark.module, question, OURS, endpoint_url, checkout=before))
-            else:
-                of_reader.append(_measure_in_child(benchmark.module, question, name, endpoint_url))
+            checkout = before if name.endswith(BEFORE) else None
+            of_reader.append(
+                _measure_in_child(
+                    benchmark.module, question, name.removesuffix(BEFORE), endpoint_url, checkout=checkout
+                )
+            )
     answers = {name: of_reader[0]["answer"] for name, of_reader in measured.items()}
     if len(set(map(str, answers.values()))) != 1:
         raise InternalError(f"{question}: the readers disagree: {answers}")
@@ -252,14 +260,32 @@ def _ask(  # noqa: PLR0917 - one question, and how to measure it
 
 
 def _measure_in_child(
-    module: str, question: str, name: str, endpoint_url: str, *, checkout: Path | None = None
+    module: str, question: str, name: str, endpoint_url: str, *, checkout: Path | None
 ) -> dict[str, Any]:
-    environment = os.environ if checkout is None else {**os.environ, "PYTHONPATH": str((checkout / "src").resolve())}
-    command = [sys.executable, "-m", module, "--question", question, "--reader", name, "--endpoint-url", endpoint_url]
+    environment, flags = dict(os.environ), []
+    if checkout is not None:
+        others = filter(None, [environment.get("PYTHONPATH")])
+        environment["PYTHONPATH"] = os.pathsep.join([str(checkout.resolve() / "src"), *others])
+        flags = ["-P"]  # else the code in the current directory would come first
+    command = [sys.executable, *flags, "-m", module, "--question", question, "--reader", name]
     stolen = StolenTime()
-    child = subprocess.run(  # noqa: S603 - our own interpreter, and names of our own
-        command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=_CHILD_TIMEOUT_S
-    )
+    try:
+        child = subprocess.run(  # noqa: S603 - our own interpreter, and names of our own
+            [*command, "--endpoint-url", endpoint_url],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=_CHILD_TIMEOUT_S,
+        )
+    except subprocess.CalledProcessError as error:
+        if checkout is None:
+            raise
+        raise UnsupportedError(
+            f"the version in {checkout} did not answer {question!r} as {name!r}, its message is above; choose questions that it"
+            " knows with --question",
+            kind="UnknownQuestion",
+        ) from error
     return {**json.loads(child.stdout.splitlines()[-1]), "stolen_fraction": stolen.fraction}
 
 

@@ -22,6 +22,15 @@ _PACKAGES = ("coldparquet", "polars", "pyarrow", "duckdb", "datafusion", "pyspar
 _LEAST_CALLS_FOR_PERCENTILES = 20
 _NOTEWORTHY_STOLEN_FRACTION = 0.05
 
+_COSTS: dict[str, Callable[[Result], float]] = {
+    "first call": lambda result: result.first_s,
+    "requests": lambda result: result.first.requests,
+    "bytes": lambda result: result.first.megabytes,
+    "round trips": lambda result: result.first.round_trips,
+    "warm call": lambda result: result.warm_s,
+    "peak RSS": lambda result: result.peak_memory_mb or 0.0,
+}
+
 
 def report(results: Mapping[str, Results]) -> str:
     """Lay the results out as Markdown, a table per question, with our ratios to the best peer below each."""
@@ -41,10 +50,10 @@ def table(results: Results) -> str:
         f" | {result.warm.megabytes:.2f} | {_mb(result.peak_memory_mb)} |"
         for name, result in results.items()
     ]
-    if any(name.startswith(OURS) for name in results) and any(not name.startswith(OURS) for name in results):
-        lines += ["", *(_ratios(name, results) for name in results if name.startswith(OURS))]
-    if BEFORE in results:
-        lines += ["", _ratios_to_before(results[OURS], results[BEFORE])]
+    if any(map(_is_ours, results)) and any(not name.startswith(OURS) for name in results):
+        lines += ["", *(_ratios(name, results) for name in results if _is_ours(name))]
+    if befores := [name for name in results if name.endswith(BEFORE)]:
+        lines += ["", *(_ratios_to_before(name.removesuffix(BEFORE), results) for name in befores)]
     stolen = max((result.stolen_fraction or 0.0 for result in results.values()), default=0.0)
     if stolen >= _NOTEWORTHY_STOLEN_FRACTION:
         lines += ["", f"**The host gave {stolen:.0%} of the processors to other machines meanwhile: measure again.**"]
@@ -94,16 +103,8 @@ def best_peer(results: Results, cost: Callable[[Result], float]) -> tuple[str, f
 
 
 def _ratios(ours: str, results: Results) -> str:
-    costs: dict[str, Callable[[Result], float]] = {
-        "first call": lambda result: result.first_s,
-        "requests": lambda result: result.first.requests,
-        "bytes": lambda result: result.first.megabytes,
-        "round trips": lambda result: result.first.round_trips,
-        "warm call": lambda result: result.warm_s,
-        "peak RSS": lambda result: result.peak_memory_mb or 0.0,
-    }
     parts = []
-    for what, cost in costs.items():
+    for what, cost in _COSTS.items():
         peer, least = best_peer(results, cost)
         if not least and not cost(results[ours]):
             continue  # no reader needed any, or none was measured
@@ -114,21 +115,21 @@ def _ratios(ours: str, results: Results) -> str:
     return f"{ours}, of the best peer: {', '.join(parts)}"
 
 
-def _ratios_to_before(now: Result, before: Result) -> str:
+def _ratios_to_before(name: str, results: Results) -> str:
+    now, before = results[name], results[name + BEFORE]
+    costs: dict[str, Callable[[Result], float | None]] = {
+        **_COSTS,
+        "CPU of the first call": lambda result: result.first_processor_s,
+        "CPU of the warm call": lambda result: result.warm_processor_s,
+    }
     parts = [
-        f"{what} {cost_now / cost_before:.2f}x"
-        for what, cost_now, cost_before in (
-            ("first call", now.first_s, before.first_s),
-            ("CPU", now.first_processor_s, before.first_processor_s),
-            ("requests", now.first.requests, before.first.requests),
-            ("bytes", now.first.megabytes, before.first.megabytes),
-            ("warm call", now.warm_s, before.warm_s),
-            ("CPU", now.warm_processor_s, before.warm_processor_s),
-            ("peak RSS", now.peak_memory_mb, before.peak_memory_mb),
-        )
-        if cost_now is not None and cost_before
+        f"{what} {(cost(now) or 0.0) / least:.2f}x" for what, cost in costs.items() if (least := cost(before) or 0.0)
     ]
-    return f"{OURS}, of what it was before: {', '.join(parts)}"
+    return f"{name}, compared with before: {', '.join(parts)}"
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(OURS) and not name.endswith(BEFORE)
 
 
 def _ms(seconds: float | None) -> str:

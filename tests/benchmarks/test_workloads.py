@@ -194,19 +194,27 @@ def test_another_version_is_measured_in_the_same_run(tmp_path: Path, monkeypatch
     monkeypatch.setattr("coldparquet_bench.readers.find_spec", lambda _name: None)  # without the peers
     before = tmp_path / "before"
     for package in ("coldparquet", "coldparquet_bench", "coldparquet_testing"):
-        shutil.copytree(ROOT / "src" / package, before / "src" / package)
+        shutil.copytree(ROOT / "src" / package, before / "src" / package, ignore=shutil.ignore_patterns("__pycache__"))
     arguments = ["bench", "day", "--question", "W4", "--small", "--rounds", "1"]
     arguments += ["--data", str(tmp_path / "data"), "--before", str(before)]
     printed = CliRunner().invoke(app, arguments).stdout
-    assert f"| {BEFORE} |" in printed
-    assert "coldparquet, of what it was before: first call " in printed
+    assert f"| {OURS}{BEFORE} |" in printed
+    assert f"| {KEPT}{BEFORE} |" in printed
+    assert "coldparquet, compared with before: first call " in printed
     assert "requests 1.00x, bytes 1.00x" in printed
+    assert list((before / "src").rglob("coldparquet/**/table.*.pyc")), "it is compiled as an installation is"
 
     counting = before / "src" / "coldparquet_bench" / "readers.py"
     counting.write_text(counting.read_text().replace("rows += batch.num_rows", "rows += 1 + batch.num_rows"))
     outcome = CliRunner().invoke(app, arguments)
     assert outcome.exit_code != 0
     assert "the readers disagree" in outcome.stderr, "it is the code of that version that is measured"
+
+    asking = before / "src" / "coldparquet_bench" / "trading_day.py"
+    asking.write_text(asking.read_text().replace("W4: three columns", "W4: some columns"))
+    outcome = CliRunner().invoke(app, arguments)
+    assert outcome.exit_code == 1
+    assert "did not answer 'W4: three columns" in outcome.stderr
 
 
 def test_the_command_indexes_small_files(tmp_path: Path) -> None:

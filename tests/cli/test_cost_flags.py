@@ -10,6 +10,7 @@ import pytest
 
 from coldparquet_bench.workloads import WORKLOADS
 from tests.support.command_line import Run, plain
+from tests.support.pages import ROOT
 
 
 @pytest.mark.parametrize("command", ["scan", "count"])
@@ -80,3 +81,6 @@ def test_benchmarks_are_chosen_before_anything_is_measured(run: Run, monkeypatch
     nothing = run("bench", "day", "--before", "no-checkout")
     assert nothing.exit_code == 2
     assert "no-checkout has no src/coldparquet_bench; give a checkout" in plain(nothing.stderr)
+    unmeasured = run("bench", "index", "--before", str(ROOT))
+    assert unmeasured.exit_code == 2
+    assert "spark and index measure this version alone" in plain(unmeasured.stderr)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldparquet.decode.arrow import VIEW_TYPE
-from coldparquet.decode.result_text import expanded_table, with_views
+from coldparquet.decode.result_text import expanded_table, text_to_views
 
 
 @given(
@@ -36,7 +36,7 @@ def test_views_are_the_strings(  # noqa: PLR0917 - how an array can lie in memor
     column = pa.chunked_array(
         [(encoded if is_encoded else plain).slice(first), (encoded if is_encoded else plain).slice(0, cut)]
     )
-    found = with_views(pa.table({"text": column, "n": pa.array(range(len(column)), pa.int64())}), {"text"})
+    found = text_to_views(pa.table({"text": column, "n": pa.array(range(len(column)), pa.int64())}), {"text"})
     found.validate(full=True)
     assert found.schema.types == [VIEW_TYPE, pa.int64()]
     assert found["text"].to_pylist() == expected[first:] + expected[:cut]

@@ -22,7 +22,7 @@ SYMBOL = Kind(type_code=12, physical_type=PhysicalType.BYTE_ARRAY, rows=st.none(
         # 10 rows in 20 bytes, of texts up to 30 bytes.
         (KINDS["varchar"], ReadOptions(), 34),
         (KINDS["varchar"], ReadOptions(strings="dictionary"), 6),
-        (KINDS["varchar"], ReadOptions(strings="view"), 46),
+        (KINDS["varchar"], ReadOptions(strings="view"), 22),
         (SYMBOL, ReadOptions(), 6),
         (SYMBOL, ReadOptions(symbols="string"), 34),
     ],

@@ -124,6 +124,14 @@ async def test_no_data_is_asked_for_ahead_where_it_may_not_be_wanted(
     assert store.told_before_data > 0
 
 
+async def test_nothing_is_planned_where_no_partition_is_asked() -> None:
+    store = await packed(partitions_alone(DAYS), TellsLate)
+    async with cp.open_table(TABLE, store=store) as table:
+        none = table.scan(where="ts < '1990-01-01'")
+        assert (await none.to_arrow()).num_rows == await none.count() == (await none.tail(1)).num_rows == 0
+    assert store.gets == 0
+
+
 async def test_who_may_stop_early_gets_no_data_ahead() -> None:
     store = await packed(partitions_alone(DAYS), TellsLate)
     store.told_before_data = 0

@@ -93,7 +93,7 @@ def as_questdb_shows(rows: pa.Table) -> pa.Table:
     columns = []
     for field, column in zip(rows.schema, rows.columns, strict=True):
         shown = column
-        if pa.types.is_dictionary(field.type):
+        if pa.types.is_dictionary(field.type) or pa.types.is_string_view(field.type):
             shown = column.cast(pa.string())
         if pa.types.is_floating(field.type):
             shown = pc.if_else(pc.is_finite(column), column, pa.scalar(None, field.type))

@@ -180,9 +180,11 @@ async def test_streams_are_cut_into_row_groups(tmp_path: Path) -> None:
     assert sum(in_memory) == 1_000
 
 
-async def test_sorts_when_told_to(tmp_path: Path) -> None:
-    rows = trades(0, 200)
+@pytest.mark.parametrize("text", [pa.string(), pa.string_view()])
+async def test_sorts_when_told_to(tmp_path: Path, text: pa.DataType) -> None:
+    rows = trades(0, 200).append_column("word", pa.array([f"word {number}" for number in range(200)]))
     shuffled = rows.take(np.random.default_rng(7).permutation(200))
+    shuffled = shuffled.set_column(rows.num_columns - 1, "word", shuffled["word"].cast(text))
     await write_partition(tmp_path / NAME, shuffled, timestamp="ts", options=WriteOptions(sort=True, row_group_rows=33))
     assert_same_rows(await read_rows(tmp_path / NAME), rows)
 

@@ -170,7 +170,8 @@ def bench(
     before: Annotated[
         str | None,
         typer.Option(
-            metavar="DIRECTORY", help="Measure another version of this library, too: the checkout of it that is there."
+            metavar="DIRECTORY",
+            help="Also measure the checkout of this library in that directory, but for spark and index.",
         ),
     ] = None,
     pictures: Annotated[str | None, typer.Option(metavar="DIRECTORY", help="Draw the results there, as SVG.")] = None,

@@ -64,6 +64,11 @@ class TextAs(Struct, frozen=True, kw_only=True):
         """Return the choice in the options of a read."""
         return cls(symbols=options.symbols, strings=options.strings)
 
+    @classmethod
+    def while_decoding(cls, options: ReadOptions) -> Self:
+        """Return what decoding makes: it leaves strings where views are wanted, for these are made last."""
+        return cls(symbols=options.symbols, strings="string" if options.strings == "view" else options.strings)
+
 
 PLAIN_TEXT = TextAs(symbols="string", strings="string")
 """All text as plain strings."""
@@ -255,7 +260,15 @@ def concatenate(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Tabl
 def _copied(array: Any) -> Any:
     if pa.types.is_dictionary(array.type):
         return pa.DictionaryArray.from_arrays(pa.concat_arrays([array.indices]), array.dictionary, safe=False)
+    if array.type == VIEW_TYPE and _view_lengths(array).sum(dtype=np.int64) < array.get_total_buffer_size():
+        return array.cast(pa.string()).cast(VIEW_TYPE)  # a copy of the views alone would keep the text of all rows
     return pa.concat_arrays([array])
+
+
+def _view_lengths(array: Any) -> npt.NDArray[np.int32]:
+    """Return the lengths of texts in bytes: a view has four numbers, of which the length is the first."""
+    views = np.frombuffer(memoryview(array.buffers()[1]), np.int32).reshape(-1, 4)
+    return views[array.offset : array.offset + len(array), 0]
 
 
 _BLOCK_ROWS = 65_536

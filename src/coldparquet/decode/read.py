@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from coldparquet.decode.arrow import TextAs
 from coldparquet.decode.native import decode_native_rows
-from coldparquet.decode.result_text import without_views
 from coldparquet.decode.row_group import decode_row_group
 from coldparquet.decode.virtual_file import PlacedBuffer, ReadFiles, RowGroupInPlace, new_row_group_buffer
 from coldparquet.errors import ColdParquetError, InternalError
@@ -43,7 +42,7 @@ def decode_read(
     symbols: Mapping[int, pa.Array[Any]],
 ) -> pa.Table:
     """Decode all rows of one read; ``symbols`` as for :func:`coldparquet.decode.row_group.decode_row_group`. Blocks."""
-    text = TextAs.of(without_views(options))
+    text = TextAs.while_decoding(options)
     if read.data.decoder == "native":
         return decode_native_rows(buffer.bytes(), read, columns, text=text)
     if not isinstance(buffer, ReadFiles):

@@ -4,9 +4,8 @@ While rows are decoded and filtered, text stays dictionary-encoded where its pag
 once. Rows that repeat few long strings stay so even if plain strings are wanted: a page of a few KB can expand to GB. They
 become plain strings in batches no larger than the memory allows.
 
-Views are made last, for Arrow's functions neither filter nor take nor compare them yet. A view has 16 bytes for each row, and
-the text itself stays in the dictionary: making them takes a quarter of the time of plain strings, and Polars takes them over
-as they are.
+Views are made last, for pyarrow cannot filter them (see ``ReadOptions.strings``). A view takes 16 bytes; the text itself stays
+where it is, in the dictionary if there is one. Polars takes views over as they are.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ import pyarrow as pa
 from msgspec import Struct
 
 from coldparquet.decode.arrow import DICTIONARY_TYPE, VIEW_TYPE, TextAs, arrow_type, compute, numbers_to_numpy
+from coldparquet.decode.dictionaries import without_unused_values
+from coldparquet.errors import InternalError
 from coldparquet.options import MIB
 from coldparquet.records import replace
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
     from coldparquet.options import ReadOptions
     from coldparquet.plan.columns import TableColumn
+
+
+_VIEW = np.dtype("V16")
+"""A view: length and text of a short string; length, first bytes and place of a long one."""
 
 
 def most_expanded_bytes(memory_limit_bytes: int) -> int:
@@ -114,39 +119,49 @@ def expanded_table(table: pa.Table, plain: Collection[str], *, most_bytes: int =
     return pa.Table.from_batches(batches, schema)
 
 
-def without_views(options: ReadOptions) -> ReadOptions:
+def options_without_views(options: ReadOptions) -> ReadOptions:
     """Return options by which text that is to become views is plain strings, for Arrow's functions."""
     return replace(options, strings="string") if options.strings == "view" else options
 
 
-def for_polars(options: ReadOptions) -> ReadOptions:
-    """Return options by which plain strings become views, the form in which Polars has them."""
+def options_with_views(options: ReadOptions) -> ReadOptions:
+    """Return options by which text becomes views where it would be strings, which Polars would make views of."""
     return replace(options, strings="view") if options.strings == "string" else options
 
 
-def with_views(table: pa.Table, names: Collection[str]) -> pa.Table:
+def text_to_views(table: pa.Table, names: Collection[str]) -> pa.Table:
     """Convert text columns, dictionary-encoded or not, to views of their strings."""
     for place, field in enumerate(table.schema):
         if field.name in names:
-            chunks: list[Any] = table.column(place).chunks
-            views = pa.chunked_array([_views(chunk) for chunk in chunks], type=VIEW_TYPE)
+            column: Any = table.column(place)
+            # pyarrow decodes dictionaries in chunks of 65,536 rows, and each chunk would be a batch of its own.
+            chunks = [column.combine_chunks()] if field.type == DICTIONARY_TYPE else column.chunks
+            made: dict[Any, Any] = {}  # values that are made, such as those of a missing column, repeat one chunk
+            for chunk in chunks:
+                if _place_in_memory(chunk) not in made:
+                    made[_place_in_memory(chunk)] = _views(chunk)
+            views = pa.chunked_array([made[_place_in_memory(chunk)] for chunk in chunks], type=VIEW_TYPE)
             table = table.set_column(place, field.with_type(VIEW_TYPE), views)
     return table
 
 
-_VIEW = np.dtype("V16")
-"""Length and text of a short string; length, first bytes and place of a long one."""
+def _place_in_memory(array: pa.Array[Any]) -> tuple[int, ...]:
+    return array.offset, len(array), *(0 if buffer is None else buffer.address for buffer in array.buffers())
 
 
 def _views(array: Any) -> Any:
     """Return views of the strings of an array; each row of a dictionary array gets a copy of the view of its entry."""
     if not pa.types.is_dictionary(array.type):
         return array.cast(VIEW_TYPE)
+    if array.dictionary.nbytes > _VIEW.itemsize * len(array):
+        array = without_unused_values(array)  # text that no row has would be kept
     indices, entries = array.indices, array.dictionary.cast(VIEW_TYPE)
     if not len(entries):
         return pa.nulls(len(array), VIEW_TYPE)
-    validity = indices.is_valid().buffers()[1] if indices.null_count else None
+    if entries.null_count:
+        raise InternalError("a dictionary page has a null, which Parquet does not know there")
     _, views, *texts = entries.buffers()
+    validity = indices.is_valid().buffers()[1] if indices.null_count else None
     # Arrow leaves the index of a null open: it may lie outside of the dictionary.
     of_rows = np.frombuffer(views, _VIEW)[entries.offset :].take(numbers_to_numpy(indices, np.int32), mode="clip")
     buffers = [validity, pa.py_buffer(of_rows.view(np.uint8).data), *texts]

@@ -67,13 +67,13 @@ def _row_bytes(
     if name == "fixed_size_binary":
         return column_type.arrow.width
     compressed_bytes = _compressed_row_bytes(table, column, row_groups)
-    form = _form_of_text(column_type, options)
-    if form == "dictionary":
+    if _stays_dictionary(column_type, options):
         return _KEY_BYTES + compressed_bytes
+    if name == "string" and options.strings == "view":
+        return _VIEW_BYTES + _EXPANSION * compressed_bytes
     # A dictionary hides the length of texts; bounds show it.
     bound_bytes = _LONGEST_BOUNDS.of(table, column)[row_groups]
-    text_bytes = np.maximum(_EXPANSION * compressed_bytes, bound_bytes)
-    return text_bytes + (_VIEW_BYTES if form == "view" else _KEY_BYTES)
+    return _KEY_BYTES + np.maximum(_EXPANSION * compressed_bytes, bound_bytes)
 
 
 def made_row_bytes(column_type: ColumnType, value: bytes | None) -> int:
@@ -101,15 +101,12 @@ def _compressed_row_bytes(table: RowGroupTable, column: int, row_groups: IntArra
     return compressed_bytes
 
 
-def _form_of_text(column_type: ColumnType, options: ReadOptions) -> str:
-    """Return ``dictionary``, ``string`` or ``view``; ``string`` for other types."""
+def _stays_dictionary(column_type: ColumnType, options: ReadOptions) -> bool:
     match column_type.arrow.name:
         case "dictionary":
-            return "string" if options.symbols == "string" else "dictionary"
-        case "string":
-            return options.strings
-        case _:
-            return "string"
+            return options.symbols != "string"
+        case name:
+            return name == "string" and options.strings == "dictionary"
 
 
 _LEAST_GAIN = 0.1

@@ -213,9 +213,11 @@ class PlanAhead:
 
 def _is_to_be_confirmed(question: Question, kept: Sequence[Partition]) -> bool:
     """Tell whether reading the metadata waits for HEADs or a listing though it may be at hand. No request."""
+    if not kept:
+        return False  # nothing is read
     snapshot = question.snapshot
     # The newest partition, read when the table was opened, may show that the table was rewritten since packing.
-    if not kept or snapshot.catalogue.is_contradicted_by(snapshot.partitions[-1].location):
+    if snapshot.catalogue.is_contradicted_by(snapshot.partitions[-1].location):
         return False
     headed = consider_listing(question, kept)
     unread = [partition.location for partition in kept if partition.snapshot is None]

@@ -17,7 +17,7 @@ from coldparquet.decode.arrow import arrow_schema
 from coldparquet.decode.dictionaries import shorten_dictionaries
 from coldparquet.decode.filter import filter_rows, surviving_rows
 from coldparquet.decode.read import decode_read, decoded_bytes
-from coldparquet.decode.result_text import ResultText, expanded_if_small, most_expanded_bytes, with_views
+from coldparquet.decode.result_text import ResultText, expanded_if_small, most_expanded_bytes, text_to_views
 from coldparquet.errors import InternalError, NotFoundError
 from coldparquet.plan.budget import has_budget
 from coldparquet.plan.reads import narrow_read
@@ -168,7 +168,7 @@ class ReadStages(Struct, frozen=True, kw_only=True):
         rows = expanded_if_small(rows, self.text.plain, most_expanded_bytes(options.memory_limit_bytes))
         is_shared = options.symbols == "global"
         untouched = {column.name for column in symbol_columns(self.question)} if is_shared else set()
-        return with_views(shorten_dictionaries(rows, untouched=untouched), self.text.views)
+        return text_to_views(shorten_dictionaries(rows, untouched=untouched), self.text.views)
 
     def _no_rows(self) -> pa.Table:
         return arrow_schema(self.question.output_columns, self.question.options).empty_table()

@@ -81,6 +81,11 @@ def split_rows(
         yield pa.Table.from_batches(waiting, schema=schema)
 
 
+def _takeable(field: pa.Field[Any]) -> pa.Field[Any]:
+    """Return a field with a type of which Arrow takes rows: not views, as Polars hands over."""
+    return field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field
+
+
 def sorted_batches(schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, timestamp: str) -> Iterator[pa.RecordBatch]:
     """Collect all rows and sort them by a column, keeping the order of equal ones."""
     table = pa.Table.from_batches(list(batches), schema=schema)
@@ -92,7 +97,8 @@ def sorted_batches(schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, time
             kind="DoesNotFit",
             field=timestamp,
         ) from error
-    yield from table.take(order).to_batches()
+    takeable = table.cast(pa.schema([_takeable(field) for field in schema]))
+    yield from takeable.take(order).cast(schema).to_batches()
 
 
 class TimeOrder:
