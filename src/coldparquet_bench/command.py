@@ -91,7 +91,10 @@ def _checkout(directory: Path, benchmarks: Iterable[Benchmark | SmallFiles | Spa
             param_hint="--before",
         )
     if not all(isinstance(benchmark, Benchmark) for benchmark in benchmarks):
-        raise typer.BadParameter("spark and index measure this version alone: leave them out", param_hint="--before")
+        raise typer.BadParameter(
+            "Spark and index are measured in this version alone: choose other questions with --question",
+            param_hint="--before",
+        )
     return directory
 
 

@@ -83,4 +83,4 @@ def test_benchmarks_are_chosen_before_anything_is_measured(run: Run, monkeypatch
     assert "no-checkout has no src/coldparquet_bench; give a checkout" in plain(nothing.stderr)
     unmeasured = run("bench", "index", "--before", str(ROOT))
     assert unmeasured.exit_code == 2
-    assert "spark and index measure this version alone" in plain(unmeasured.stderr)
+    assert "Spark and index are measured in this version alone" in plain(unmeasured.stderr)

@@ -171,7 +171,7 @@ def bench(
         str | None,
         typer.Option(
             metavar="DIRECTORY",
-            help="Also measure the checkout of this library in that directory, but for spark and index.",
+            help="Also measure the checkout of this library in that directory, but not in Spark, nor index.",
         ),
     ] = None,
     pictures: Annotated[str | None, typer.Option(metavar="DIRECTORY", help="Draw the results there, as SVG.")] = None,
@@ -187,6 +187,7 @@ def bench(
     Examples:
         coldparquet bench day needle --small
         coldparquet bench --question W2: --output results.json
+        coldparquet bench --question W2: --before ../before
     """
     with reported_failures(as_json=as_json):
         from coldparquet_bench.command import bench_and_report, redraw_pictures
