@@ -9,7 +9,6 @@ argument and reads it in C++, as ``Scanner.from_dataset`` does, finds a file tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from coldparquet.concurrency import background
+from coldparquet.decode.arrow import known_schema
 from coldparquet.decode.result_text import options_with_views, options_without_views
 from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.expressions.predicate import ARROW, DUCKDB, POLARS, Translation, expression_for_arrow, translate
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from coldparquet.table_scan import Scan
 
     Columns: TypeAlias = Sequence[str] | Mapping[str, pc.Expression] | None
-
-_MOST_DIGITS = 38
-"""What DuckDB and Polars know; more panics in Polars."""
 
 
 class EngineTable:
@@ -95,28 +92,14 @@ class EngineTable:
 
     def seen(self, schema: pa.Schema) -> pa.Schema:
         """Return columns with the types of the engine."""
-        types = [field.type for field in schema]
         if self._wide_decimals_as_text:
-            types = [_known_type(type_, has_no_half=self._dialect is DUCKDB) for type_ in types]
-        if self._dialect is not POLARS:  # pyarrow filters what an engine's filter leaves, and cannot filter views
-            types = [pa.string() if pa.types.is_string_view(type_) else type_ for type_ in types]
-        return pa.schema([field.with_type(type_) for field, type_ in zip(schema, types, strict=True)])
-
-
-def _known_type(type_: Any, *, has_no_half: bool) -> Any:
-    """Return a type with text in the place of wide decimals, and perhaps single floats in that of half ones, at all levels."""
-    known = partial(_known_type, has_no_half=has_no_half)
-    if pa.types.is_decimal(type_) and type_.precision > _MOST_DIGITS:
-        return pa.string()
-    if pa.types.is_float16(type_) and has_no_half:
-        return pa.float32()
-    if pa.types.is_struct(type_):
-        return pa.struct([field.with_type(known(field.type)) for field in type_])
-    if pa.types.is_map(type_):
-        return pa.map_(known(type_.key_type), known(type_.item_type))
-    if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(known(type_.value_type)))
-    return type_
+            schema = known_schema(schema, has_no_half=self._dialect is DUCKDB)
+        if self._dialect is POLARS:
+            return schema
+        # pyarrow filters what an engine's filter leaves, and cannot filter views.
+        return pa.schema(
+            [field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field for field in schema]
+        )
 
 
 def _refused(*_: Any, **__: Any) -> NoReturn:

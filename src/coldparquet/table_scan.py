@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from coldparquet.archive.restore import cost_of_restores
 from coldparquet.concurrency import gather_or_cancel
-from coldparquet.decode.arrow import arrow_schema, concatenate
+from coldparquet.decode.arrow import arrow_schema, concatenate, known_schema
 from coldparquet.decode.result_text import options_with_views, options_without_views
 from coldparquet.errors import ArchivedObjectError, InvalidInputError, UnsupportedError
 from coldparquet.lazy_names import ShownInNotebooks
@@ -319,7 +319,7 @@ class Scan(ShownInNotebooks):
         return await asyncio.to_thread(table.to_pandas, **keywords)
 
     async def to_polars(self, *, progress: bool | None = None) -> pl.DataFrame:
-        """Read all rows into a Polars data frame. Requests: those of the plan.
+        """Read all rows into a Polars data frame; decimals of more than 38 digits become text. Requests: those of the plan.
 
         Args:
             progress: As in :meth:`to_arrow`.
@@ -330,7 +330,8 @@ class Scan(ShownInNotebooks):
         _require("polars")
         import polars as pl  # noqa: PLC0415 - Polars is the caller's choice, not a dependency
 
-        return pl.DataFrame(await self._rows(options_with_views(self.question.options), progress=progress))
+        rows = await self._rows(options_with_views(self.question.options), progress=progress)
+        return pl.DataFrame(rows.cast(known_schema(rows.schema)))
 
     async def _rows(self, options: ReadOptions, *, progress: bool | None) -> pa.Table:
         """Read all rows. The options may differ from those of the question in the form of text."""

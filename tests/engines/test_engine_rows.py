@@ -239,6 +239,10 @@ def test_a_condition_means_what_duckdb_means(
     assert odd.scan(where=condition).count() == len(expected)
 
 
+def test_decimals_that_polars_does_not_have_are_text_in_its_frames(odd: cp.sync.Table) -> None:
+    assert odd.scan(["wide"]).to_polars()["wide"].to_list() == odd_rows()["wide"].cast(pa.string()).to_pylist()
+
+
 def test_duckdb_reads_everything(odd_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
     cp.duckdb.register(connection, "of_url", odd_path)
     rows = connection.sql("SELECT * FROM of_url").to_arrow_table()

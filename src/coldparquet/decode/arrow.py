@@ -12,7 +12,7 @@ lists.
 
 from __future__ import annotations
 
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
@@ -147,6 +147,31 @@ def _arrow_type(kind: ArrowKind, text: TextAs) -> pa.DataType:  # noqa: C901, PL
             return type_of_schema(kind.parquet)
         case name:
             raise InternalError(f"no Arrow type is known for {name!r}")
+
+
+_MOST_DIGITS = 38
+"""What DuckDB and Polars know; more panics in Polars."""
+
+
+def known_schema(schema: pa.Schema, *, has_no_half: bool = False) -> pa.Schema:
+    """Return columns with types that DuckDB and Polars know: see :func:`_known_type`."""
+    return pa.schema([field.with_type(_known_type(field.type, has_no_half=has_no_half)) for field in schema])
+
+
+def _known_type(type_: Any, *, has_no_half: bool) -> Any:
+    """Return a type with text in the place of wide decimals, and perhaps single floats in that of half ones, at all levels."""
+    known = partial(_known_type, has_no_half=has_no_half)
+    if pa.types.is_decimal(type_) and type_.precision > _MOST_DIGITS:
+        return pa.string()
+    if pa.types.is_float16(type_) and has_no_half:
+        return pa.float32()
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(known(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(known(type_.key_type), known(type_.item_type))
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(known(type_.value_type)))
+    return type_
 
 
 def numbers_to_arrow(values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array[Any]:
