@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from coldparquet.concurrency import background
+from coldparquet.decode.arrow import schema_without_views
 from coldparquet.opening import open_table
 from coldparquet.pieces.read import read_piece_batches
 
@@ -62,7 +63,7 @@ def from_table(  # noqa: PLR0913 - those of open_table and of a scan
             return await table.scan(columns, where).pieces(most_pieces, target_bytes=target_bytes)
 
     found = background.run(plan())
-    schema = pa.schema([field.with_type(_plain(field.type)) for field in found.schema])
+    schema = pa.schema([field.with_type(_plain(field.type)) for field in schema_without_views(found.schema)])
     empty = _to_pandas(schema.empty_table())
     if not found.pieces:
         return dd.from_pandas(empty, npartitions=1)
@@ -78,9 +79,7 @@ def from_table(  # noqa: PLR0913 - those of open_table and of a scan
 
 
 def _plain(type_: Any) -> Any:
-    """Return the type of a column in pandas: each piece would have categories of its own, and views cannot be filtered."""
-    if pa.types.is_string_view(type_):
-        return pa.string()
+    """Return the type of a column in pandas: each piece would have categories of its own."""
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 

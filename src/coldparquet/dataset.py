@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from coldparquet.concurrency import background
-from coldparquet.decode.arrow import known_schema
+from coldparquet.decode.arrow import known_schema, schema_without_views
 from coldparquet.decode.result_text import options_with_views, options_without_views
 from coldparquet.errors import ColdParquetError, InvalidInputError, UnsupportedError
 from coldparquet.expressions.predicate import ARROW, DUCKDB, POLARS, Translation, expression_for_arrow, translate
@@ -94,12 +94,8 @@ class EngineTable:
         """Return columns with the types of the engine."""
         if self._wide_decimals_as_text:
             schema = known_schema(schema, has_no_half=self._dialect is DUCKDB)
-        if self._dialect is POLARS:
-            return schema
-        # pyarrow filters what an engine's filter leaves, and cannot filter views.
-        return pa.schema(
-            [field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field for field in schema]
-        )
+        # pyarrow filters what the filters of the other engines leave.
+        return schema if self._dialect is POLARS else schema_without_views(schema)
 
 
 def _refused(*_: Any, **__: Any) -> NoReturn:

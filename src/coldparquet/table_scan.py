@@ -302,7 +302,7 @@ class Scan(ShownInNotebooks):
             progress: Whether to show how much has been fetched, see :meth:`batches`; None for yes where a person waits, in
                 a notebook or an interactive session on a terminal, and rich is installed.
         """
-        return await self._rows(self.question.options, progress=progress)
+        return await self._rows(self.question.options, self.schema, progress=progress)
 
     async def to_pandas(self, /, *, progress: bool | None = None, **keywords: Any) -> pd.DataFrame:
         """Read all rows into a pandas data frame. Requests: those of the plan.
@@ -330,15 +330,15 @@ class Scan(ShownInNotebooks):
         _require("polars")
         import polars as pl  # noqa: PLC0415 - Polars is the caller's choice, not a dependency
 
-        rows = await self._rows(options_with_views(self.question.options), progress=progress)
+        options = options_with_views(self.question.options)
+        rows = await self._rows(options, arrow_schema(self.question.output_columns, options), progress=progress)
         return pl.DataFrame(rows.cast(known_schema(rows.schema)))
 
-    async def _rows(self, options: ReadOptions, *, progress: bool | None) -> pa.Table:
+    async def _rows(self, options: ReadOptions, schema: pa.Schema, *, progress: bool | None) -> pa.Table:
         """Read all rows. The options may differ from those of the question in the form of text."""
         is_shown = _is_watched() if progress is None else progress
         async with self._stream(options, slow_start=False, progress=is_shown) as stream:
             batches = [batch async for batch in stream]
-        schema = arrow_schema(self.question.output_columns, options)
         return await asyncio.get_running_loop().run_in_executor(self.executor, concatenate, batches, schema)
 
     async def head(self, n: int) -> pa.Table:

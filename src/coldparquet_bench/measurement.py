@@ -22,6 +22,7 @@ import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -201,6 +202,7 @@ def run(
         }
 
 
+@cache
 def _compile_all(source: Path) -> None:
     """Leave bytecode as installing a package does: otherwise, a reader's first process would compile what it imports."""
     for package in ("coldparquet", "coldparquet_bench", "coldparquet_testing"):

@@ -149,6 +149,11 @@ def _arrow_type(kind: ArrowKind, text: TextAs) -> pa.DataType:  # noqa: C901, PL
             raise InternalError(f"no Arrow type is known for {name!r}")
 
 
+def schema_without_views(schema: pa.Schema) -> pa.Schema:
+    """Return columns with plain strings in place of views, which Arrow neither filters nor takes."""
+    return pa.schema([field.with_type(pa.string()) if field.type == VIEW_TYPE else field for field in schema])
+
+
 _MOST_DIGITS = 38
 """What DuckDB and Polars know; more panics in Polars."""
 

@@ -136,11 +136,10 @@ def text_to_views(table: pa.Table, names: Collection[str]) -> pa.Table:
             column: Any = table.column(place)
             # pyarrow decodes dictionaries in chunks of 65,536 rows, and each chunk would be a batch of its own.
             chunks = [column.combine_chunks()] if field.type == DICTIONARY_TYPE else column.chunks
-            made: dict[Any, Any] = {}  # values that are made, such as those of a missing column, repeat one chunk
-            for chunk in chunks:
-                if _place_in_memory(chunk) not in made:
-                    made[_place_in_memory(chunk)] = _views(chunk)
-            views = pa.chunked_array([made[_place_in_memory(chunk)] for chunk in chunks], type=VIEW_TYPE)
+            places = list(map(_place_in_memory, chunks))
+            # Values that are made, such as those of a missing column, repeat one chunk.
+            made = {of_chunk: _views(chunk) for of_chunk, chunk in dict(zip(places, chunks, strict=True)).items()}
+            views = pa.chunked_array([made[of_chunk] for of_chunk in places], type=VIEW_TYPE)
             table = table.set_column(place, field.with_type(VIEW_TYPE), views)
     return table
 

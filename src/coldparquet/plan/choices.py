@@ -102,11 +102,8 @@ def _compressed_row_bytes(table: RowGroupTable, column: int, row_groups: IntArra
 
 
 def _stays_dictionary(column_type: ColumnType, options: ReadOptions) -> bool:
-    match column_type.arrow.name:
-        case "dictionary":
-            return options.symbols != "string"
-        case name:
-            return name == "string" and options.strings == "dictionary"
+    wanted = options.symbols if column_type.arrow.name == "dictionary" else options.strings
+    return column_type.arrow.name in ("dictionary", "string") and wanted not in ("string", "view")
 
 
 _LEAST_GAIN = 0.1

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import ipc
 
-from coldparquet.decode.arrow import numbers_to_numpy
+from coldparquet.decode.arrow import numbers_to_numpy, schema_without_views
 from coldparquet.errors import InvalidInputError
 from coldparquet.format.partition_names import partition_floor_ns, partition_stop_ns
 from coldparquet.storage.local import translated_errors
@@ -81,11 +81,6 @@ def split_rows(
         yield pa.Table.from_batches(waiting, schema=schema)
 
 
-def _takeable(field: pa.Field[Any]) -> pa.Field[Any]:
-    """Return a field with a type of which Arrow takes rows: not views, as Polars hands over."""
-    return field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field
-
-
 def sorted_batches(schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, timestamp: str) -> Iterator[pa.RecordBatch]:
     """Collect all rows and sort them by a column, keeping the order of equal ones."""
     table = pa.Table.from_batches(list(batches), schema=schema)
@@ -97,7 +92,7 @@ def sorted_batches(schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, time
             kind="DoesNotFit",
             field=timestamp,
         ) from error
-    takeable = table.cast(pa.schema([_takeable(field) for field in schema]))
+    takeable = table.cast(schema_without_views(schema))  # Polars hands views over
     yield from takeable.take(order).cast(schema).to_batches()
 
 
