@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldparquet.decode.arrow import SymbolsAs, TextAs, concatenate, copied, to_batches
+from coldparquet.decode.arrow import SymbolsAs, TextAs, concatenate, to_batches
+from coldparquet.decode.result_text import copied
 from coldparquet.decode.row_group import decode_row_group
 from coldparquet.errors import UnsupportedError
 from coldparquet.format.sidecar_layout import PhysicalType

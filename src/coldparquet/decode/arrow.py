@@ -277,28 +277,9 @@ def to_batches(table: pa.Table, *, batch_rows: int) -> list[pa.RecordBatch]:
     return [whole.slice(start, batch_rows) for start in range(0, whole.num_rows, batch_rows)]
 
 
-def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Copy a batch out of the memory of a larger one; dictionaries are shared with other batches and not copied."""
-    return pa.RecordBatch.from_arrays([_copied(column) for column in batch.columns], schema=batch.schema)
-
-
 def concatenate(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """Join the batches of many row groups; only dictionary indices are copied."""
     return pa.Table.from_batches(batches, schema).unify_dictionaries()
-
-
-def _copied(array: Any) -> Any:
-    if pa.types.is_dictionary(array.type):
-        return pa.DictionaryArray.from_arrays(pa.concat_arrays([array.indices]), array.dictionary, safe=False)
-    if array.type == VIEW_TYPE and _view_lengths(array).sum(dtype=np.int64) < array.get_total_buffer_size():
-        return array.cast(pa.string()).cast(VIEW_TYPE)  # a copy of the views alone would keep the text of all rows
-    return pa.concat_arrays([array])
-
-
-def _view_lengths(array: Any) -> npt.NDArray[np.int32]:
-    """Return the lengths of texts in bytes: a view has four numbers, of which the length is the first."""
-    views = np.frombuffer(memoryview(array.buffers()[1]), np.int32).reshape(-1, 4)
-    return views[array.offset : array.offset + len(array), 0]
 
 
 _BLOCK_ROWS = 65_536

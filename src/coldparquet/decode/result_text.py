@@ -165,3 +165,22 @@ def _views(array: Any) -> Any:
     of_rows = np.frombuffer(views, _VIEW)[entries.offset :].take(numbers_to_numpy(indices, np.int32), mode="clip")
     buffers = [validity, pa.py_buffer(of_rows.view(np.uint8).data), *texts]
     return pa.Array.from_buffers(VIEW_TYPE, len(array), buffers)
+
+
+def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Copy a batch out of the memory of a larger one; dictionaries are shared with other batches and not copied."""
+    return pa.RecordBatch.from_arrays([_copied(column) for column in batch.columns], schema=batch.schema)
+
+
+def _copied(array: Any) -> Any:
+    if pa.types.is_dictionary(array.type):
+        return pa.DictionaryArray.from_arrays(pa.concat_arrays([array.indices]), array.dictionary, safe=False)
+    if array.type == VIEW_TYPE and _view_lengths(array).sum(dtype=np.int64) < array.get_total_buffer_size():
+        return array.cast(pa.string()).cast(VIEW_TYPE)  # a copy of the views alone would keep the text of all rows
+    return pa.concat_arrays([array])
+
+
+def _view_lengths(array: Any) -> npt.NDArray[np.int32]:
+    """Return the lengths of texts in bytes: a view has four numbers, of which the length is the first."""
+    views = np.frombuffer(memoryview(array.buffers()[1]), np.int32).reshape(-1, 4)
+    return views[array.offset : array.offset + len(array), 0]

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from weakref import WeakSet
 
 from coldparquet.concurrency import background
-from coldparquet.decode.arrow import copied, to_batches
+from coldparquet.decode.arrow import to_batches
 from coldparquet.decode.expansion import check_expanded_size
 from coldparquet.decode.result_text import (
     ResultText,
     columns_to_expand,
+    copied,
     expanded_table,
     first_expanded,
     most_expanded_bytes,
